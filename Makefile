@@ -1,0 +1,41 @@
+# Every target works on a machine that has only Python 3.10+ and a package registry:
+# the first one to run makes .venv from requirements.lock.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test test-all lint bench lock clean
+
+# Today's demo takes the classic lab model apart; the whole experiment comes with `rehead demo`.
+demo: $(VENV)/ready
+	$(BIN)/rehead inspect --preset lab --plots runs/lab-pictures
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-all: $(VENV)/ready
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/ready
+	@set -e; for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# The lock is made in a clean environment from pyproject.toml: see scripts/lock.sh.
+lock:
+	PYTHON="$(PYTHON)" scripts/lock.sh
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "rehead needs Python 3.10 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""A room of the house; see ARCHITECTURE.md."""
