@@ -91,7 +91,7 @@ def _parser(chosen: str | None, options: type[Any] | None = None) -> argparse.Ar
     """Build the parser: every command by name, the chosen one with its options."""
     parser = Parser(
         prog="rehead",
-        description="Pretrain on the text you have, re-head it for the labels you need, on the machine in front of you.",
+        description="Pretrain on the text you have, re-head it for the labels you need, on your own machine.",
         epilog=EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"rehead {__version__}")

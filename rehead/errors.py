@@ -16,5 +16,5 @@ class ConfigError(UserError, ValueError):
     """A model or head was asked for with a value that it cannot have."""
 
 
-class RunError(UserError):
-    """A run directory is missing, damaged or not what was asked for."""
+class DamagedError(UserError):
+    """Something this program wrote is missing, damaged, or not safe to read."""

@@ -38,7 +38,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Union
 T = TypeVar("T")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class CommonOptions:
     """What every command takes."""
 

@@ -15,7 +15,8 @@ PACKAGE = Path(rehead.__file__).parent
 
 # Lowest first; rooms on one line do not import each other.
 FLOORS = [
-    {"errors", "options", "progress"},
+    {"errors"},
+    {"options", "disk", "progress"},
     {"text"},
     {"model"},
     {"training"},

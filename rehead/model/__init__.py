@@ -1,1 +1,44 @@
-"""A room of the house; see ARCHITECTURE.md."""
+"""Tokens → hidden states → logits: the model, its parts, its accounting, and a run on disk.
+
+Names are imported on first use: `preset` and the accounting need no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rehead.model.base import Base
+    from rehead.model.config import Classifier, LanguageModel, ModelConfig, preset, presets
+    from rehead.model.masks import padding_mask, segment_mask, square_mask
+    from rehead.model.model import HeadChange, Model
+    from rehead.model.run import Run, load, save
+
+_HOME = {
+    "Base": "base",
+    "Classifier": "config",
+    "HeadChange": "model",
+    "LanguageModel": "config",
+    "Model": "model",
+    "ModelConfig": "config",
+    "Run": "run",
+    "load": "run",
+    "padding_mask": "masks",
+    "preset": "config",
+    "presets": "config",
+    "save": "run",
+    "segment_mask": "masks",
+    "square_mask": "masks",
+}
+
+__all__ = [  # noqa: RUF022 (in the order of the house)
+    "ModelConfig", "LanguageModel", "Classifier", "preset", "presets", "square_mask", "padding_mask", "segment_mask",
+    "Base", "Model", "HeadChange", "Run", "load", "save",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"rehead.model.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'rehead.model' has no attribute {name!r}")

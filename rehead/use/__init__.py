@@ -1,1 +1,1 @@
-"""A room of the house; see ARCHITECTURE.md."""
+"""A finished model at work: look into it."""

@@ -1,0 +1,109 @@
+"""The base: tokens in, one hidden state per token out. What is pretrained, kept, and given one head after another.
+
+    token embedding (+ n-gram embeddings) → positions → layers
+
+Whether it reads under the square mask or both ways is chosen per call, so one base serves generating and
+classifying. Shapes: B batch, T time, H hidden width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rehead.errors import ConfigError
+from rehead.model.config import ModelConfig
+from rehead.model.layers import Layer
+from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
+from rehead.model.ngrams import NGrams
+from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_turns
+
+
+class Base(nn.Module):
+    """Embeddings, positions and layers, as the configuration says."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.scale = math.sqrt(config.nhid) if config.scale_embedding else 1.0
+        self.embedding = nn.Embedding(config.ntokens, config.nhid)
+        self.ngrams = NGrams(config.ngrams, config.nbuckets, config.nhid) if config.ngrams > 1 else None
+        self.positions: Sinusoidal | Learned | None = None
+        if config.positions == "sinusoidal":
+            self.positions = Sinusoidal()
+        elif config.positions == "learned":
+            self.positions = Learned(config.nhid, config.maxlen)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.nlayers))
+        self.reset()
+
+    def reset(self) -> None:
+        """Set fresh weights. N-grams start at zero, so that those never seen in training add nothing."""
+        if self.config.scale_embedding:
+            nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        else:
+            nn.init.normal_(self.embedding.weight, std=self.config.nhid**-0.5)
+        if self.ngrams is not None:
+            nn.init.zeros_(self.ngrams.weight)
+        if isinstance(self.positions, Learned):
+            nn.init.normal_(self.positions.weight, std=0.02)
+
+    def forward(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool
+    ) -> Tensor:
+        """Read tokens: ids (B, T) → (B, T, H).
+
+        `keep` (B, T) is True for real tokens, False for padding; `segments` (B, T) numbers the documents packed
+        into one row, none of which then reads another. What comes out at padding means nothing.
+        """
+        return self._read(ids, keep, segments, causal, None)
+
+    def attention(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Read tokens and tell who looked at whom: (B, T, H) and, per layer, (B, heads, T, T); each row sums to 1."""
+        weights: list[Tensor] = []
+        return self._read(ids, keep, segments, causal, weights), weights
+
+    def _read(
+        self,
+        ids: Tensor,
+        keep: Tensor | None,
+        segments: Tensor | None,
+        causal: bool,
+        weights: list[Tensor] | None,
+    ) -> Tensor:
+        self._check(ids, keep, segments)
+        x: Tensor = self.embedding(ids) * self.scale
+        if self.ngrams is not None:
+            x = x + self.ngrams(ids, keep, segments, causal)
+        positions = count_positions(ids, keep, segments)
+        if self.positions is not None:
+            x = self.positions(x, positions)
+        x = self.dropout(x)
+        if not self.layers:
+            return x
+        turns = None
+        if self.config.positions == "rotary":
+            turns = rotary_turns(positions, self.config.nhid // self.config.nhead)
+        mask = combine(
+            None if keep is None else padding_mask(keep), None if segments is None else segment_mask(segments)
+        )
+        if causal and mask is not None:
+            mask, causal = combine(square_mask(ids.shape[1], ids.device), mask), False
+        mask = None if mask is None else mask.to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, mask, causal, turns, weights)
+        return x
+
+    def _check(self, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> None:
+        """Name a wrong shape here, where it is the caller's, and not ten calls further down."""
+        if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
+            raise ConfigError(f"ids are {tuple(ids.shape)} {ids.dtype}. Expected (batch, time) of int64 or int32.")
+        for name, given in (("keep", keep), ("segments", segments)):
+            if given is not None and given.shape != ids.shape:
+                raise ConfigError(f"{name} is {tuple(given.shape)}. Expected the shape of ids, {tuple(ids.shape)}.")
+        if keep is not None and keep.dtype != torch.bool:
+            raise ConfigError(f"keep is {keep.dtype}. Expected bool: True for real tokens, False for padding.")

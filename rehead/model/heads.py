@@ -1,0 +1,89 @@
+"""What stands on the base: a language model, or a classifier. Either can be taken off and the other put on.
+
+A head sees the hidden states, which of them are real, and the embedding table (which a tied language model reads).
+Shapes: B batch, T time, H hidden width, V vocabulary, K classes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
+
+
+class LanguageModelHead(nn.Module):
+    """Score every token of the vocabulary at every position.
+
+    Takes hidden states of any leading shape, so that a masked language model can pass the masked positions only.
+    A pre-norm base is normed here: its residual stream then serves classifiers as it is.
+    """
+
+    def __init__(self, config: ModelConfig, head: LanguageModel) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.nhid, bias=config.bias) if config.norm == "pre" else None
+        self.weight = None if head.tied else nn.Parameter(torch.empty(config.ntokens, config.nhid))
+        self.bias = nn.Parameter(torch.zeros(config.ntokens)) if config.bias else None
+        if self.weight is not None:
+            nn.init.uniform_(self.weight, -0.1, 0.1)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
+        """Hidden (…, H) → logits (…, V)."""
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        return F.linear(hidden, embedding if self.weight is None else self.weight, self.bias)
+
+
+class ClassifierHead(nn.Module):
+    """Pool a document into one vector and score the classes."""
+
+    def __init__(self, config: ModelConfig, head: Classifier) -> None:
+        super().__init__()
+        self.config = head
+        self.dropout = nn.Dropout(head.dropout)
+        width = 2 * config.nhid if head.pooling == "max+mean" else config.nhid
+        # The question that attention pooling asks of every token; zero asks nothing, which is the mean.
+        self.query = nn.Parameter(torch.zeros(config.nhid)) if head.pooling == "attention" else None
+        self.linear = nn.Linear(width, head.classes)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
+        """Hidden (B, T, H), keep (B, T) or None → logits (B, K)."""
+        logits: Tensor = self.linear(self.dropout(self.pool(hidden, keep)))
+        return logits
+
+    def pool(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Make one vector of a document: (B, T, H) → (B, H), or (B, 2H) for max+mean. No token at all gives zeros."""
+        if keep is None:
+            keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        if self.query is not None:
+            scores = (hidden @ self.query).masked_fill(~keep, -torch.inf)
+            weights = scores.masked_fill(~keep.any(1, keepdim=True), 0.0).softmax(1) * keep
+            return (weights[:, None] @ hidden.masked_fill(~keep[..., None], 0.0))[:, 0]
+        if self.config.pooling == "last":
+            return _last(hidden, keep)
+        if self.config.pooling == "mean":
+            return _mean(hidden, keep)
+        highest = hidden.masked_fill(~keep[..., None], -torch.inf).amax(1)
+        highest = highest.masked_fill(~keep.any(1, keepdim=True), 0.0)
+        return torch.cat((highest, _mean(hidden, keep)), dim=1)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Logits (B, K) → probabilities: shares of one whole, or one yes-or-no for each label."""
+        return logits.sigmoid() if self.config.multilabel else logits.softmax(-1)
+
+
+def build_head(config: ModelConfig, head: Head) -> LanguageModelHead | ClassifierHead:
+    """Make the module that a head's configuration describes, with fresh weights."""
+    return LanguageModelHead(config, head) if isinstance(head, LanguageModel) else ClassifierHead(config, head)
+
+
+def _mean(hidden: Tensor, keep: Tensor) -> Tensor:
+    real = hidden.masked_fill(~keep[..., None], 0.0)
+    return real.sum(1) / keep.sum(1, keepdim=True).clamp_min(1)
+
+
+def _last(hidden: Tensor, keep: Tensor) -> Tensor:
+    places = torch.arange(keep.shape[1], device=keep.device)
+    last = torch.where(keep, places, 0).amax(1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), last] * keep.any(1, keepdim=True)

@@ -1,0 +1,86 @@
+"""How a layer knows the order of the tokens.
+
+    sinusoidal   added to the embeddings; no parameters; any length
+    learned      added to the embeddings; maxlen × nhid parameters; no longer than maxlen
+    rotary       turns queries and keys, so that a score depends on their distance; no parameters; any length
+    none         nothing: the tokens are a set
+
+Shapes: B batch, T time, H hidden width, D width of one head. Positions are whole numbers (B or 1, T), counted from
+0 at a document's first token, so a document gets the same ones wherever padding or other documents stand. None is
+T or more, so a table of T rows serves a call; building it anew costs T·H sines, a thousandth of one layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rehead.errors import ConfigError
+
+WAVELENGTH = 10_000.0  # of the slowest turn, in positions per radian, as in "Attention is all you need"
+
+
+def count_positions(ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
+    """Number the tokens of each document from 0, skipping padding: (B, T), or (1, T) where all rows agree."""
+    if keep is None and segments is None:
+        return torch.arange(ids.shape[1], device=ids.device)[None]
+    keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
+    counted = (keep.cumsum(1) - 1).clamp_min(0)
+    if segments is None:
+        return counted
+    begins = torch.ones_like(keep)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    return counted - torch.where(begins, counted, 0).cummax(1).values
+
+
+def sinusoidal_table(length: int, nhid: int, device: torch.device | None = None) -> Tensor:
+    """Build the table (length, H): sines in the even columns, cosines in the odd ones, ever slower."""
+    angles = _angles(length, nhid, device)  # (length, H / 2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).reshape(length, nhid)
+
+
+class Sinusoidal(nn.Module):
+    """Add the sinusoidal table: computed, never stored."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (B, T, H), positions (B or 1, T) → (B, T, H)."""
+        return x + sinusoidal_table(x.shape[1], x.shape[2], x.device).to(x.dtype)[positions]
+
+
+class Learned(nn.Module):
+    """Add a trained vector per position."""
+
+    def __init__(self, nhid: int, maxlen: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(maxlen, nhid))
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (B, T, H), positions (B or 1, T) → (B, T, H)."""
+        maxlen = len(self.weight)
+        # Where padding makes a row too long, the documents in it may still fit.
+        if x.shape[1] > maxlen and (longest := int(positions.max()) + 1) > maxlen:
+            raise ConfigError(
+                f"the text has {longest} tokens, but the learned positions end at maxlen={maxlen}. "
+                "Cut the text, or use a model with sinusoidal or rotary positions."
+            )
+        return x + self.weight[positions]
+
+
+def rotary_turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines for heads of this width: positions (B or 1, T) → two of (B or 1, 1, T, D)."""
+    angles = _angles(positions.shape[1], width, positions.device)
+    angles = torch.cat((angles, angles), dim=-1)  # (T, D)
+    return angles.cos()[positions][:, None], angles.sin()[positions][:, None]
+
+
+def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (i, i + D / 2) of x (B, heads, T, D) by its position's angle."""
+    cosine, sine = (each.to(x.dtype) for each in turns)
+    first, second = x.chunk(2, dim=-1)
+    return x * cosine + torch.cat((-second, first), dim=-1) * sine
+
+
+def _angles(length: int, width: int, device: torch.device | None) -> Tensor:
+    """Angle of every position at each of width / 2 frequencies: (length, width / 2)."""
+    frequencies = WAVELENGTH ** (-torch.arange(0, width, 2, device=device) / width)
+    return torch.arange(length, device=device)[:, None] * frequencies

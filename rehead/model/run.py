@@ -1,0 +1,173 @@
+"""A run on disk: what training leaves behind and everything else starts from.
+
+    RUN/
+      config.json         format version, model, head, details of how it came about, and a digest of each file
+      model.safetensors   base + head
+      tokenizer.json      where it has one
+      labels.json         classifiers only: label names in order
+
+Safetensors and JSON only: loading never runs code. It believes nothing before it has looked: names are plain and
+stay inside the directory, digests match, shapes are compared with what the configuration says *before* a tensor is
+allocated, and every weight is finite. Whatever is wrong is one line that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+import rehead
+from rehead.disk import file_inside, read_json, sha256, whole_directory, write_json
+from rehead.errors import ConfigError, DamagedError, UserError
+from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, shown, to_dict
+from rehead.model.model import Model
+from rehead.text.tokenizer import Tokenizer
+
+FORMAT = 1
+CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
+
+
+@dataclass
+class Run:
+    """A model with what is needed to use it."""
+
+    model: Model
+    tokenizer: Tokenizer | None = None
+    labels: list[str] | None = None
+    "Names of the classes, in the order of the classifier's outputs."
+    details: dict[str, Any] = field(default_factory=dict)
+    "How it came about: objective, options, seed, fingerprints of the data. Anything JSON can hold."
+
+
+def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
+    path, model = Path(path), run.model
+    _agree(model.config, model.head_config, run.tokenizer, run.labels)
+    tensors = {name: each.detach().contiguous() for name, each in model.state_dict().items()}
+    if sick := next((name for name, each in tensors.items() if not each.isfinite().all()), None):
+        raise ConfigError(f"{sick} holds NaN or infinity: this model cannot be saved as a good one.")
+    with whole_directory(path, overwrite=overwrite) as directory:
+        save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
+        if run.tokenizer is not None:
+            run.tokenizer.save(directory / TOKENIZER)
+        if run.labels is not None:
+            write_json(directory / LABELS, run.labels)
+        config = {
+            "format": FORMAT,
+            "rehead": rehead.__version__,
+            "model": to_dict(model.config),
+            "head": None if model.head_config is None else to_dict(model.head_config),
+            "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
+            "details": run.details,
+        }
+        write_json(directory / CONFIG, config)
+    return path
+
+
+def load(path: str | Path) -> Run:
+    """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one."""
+    root = Path(path)
+    if not root.is_dir():
+        raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
+    try:
+        return _load(root)
+    except ConfigError as error:
+        raise DamagedError(f"{root / CONFIG}: {error}") from None
+    except OSError as error:
+        raise DamagedError(f"{root}: cannot be read ({error.strerror or error}).") from None
+
+
+def _load(root: Path) -> Run:
+    config = read_json(file_inside(root, CONFIG))
+    if not isinstance(config, dict):
+        raise ConfigError(f"the file holds {shown(config)}. Expected an object.")
+    if config.get("format") != FORMAT:
+        raise ConfigError(f"format {shown(config.get('format'))} is not known to this version, which reads {FORMAT}.")
+    shape = from_dict(ModelConfig, config.get("model"))
+    head = None if config.get("head") is None else head_from_dict(config["head"])
+    details = config.get("details")
+    if not isinstance(details, dict):
+        raise ConfigError(f"details is {shown(details)}. Expected an object.")
+    files = _files(root, config.get("files"))
+    tokenizer = _tokenizer(files[TOKENIZER]) if TOKENIZER in files else None
+    labels = _labels(files[LABELS]) if LABELS in files else None
+    _agree(shape, head, tokenizer, labels)
+    return Run(_model(files[WEIGHTS], shape, head), tokenizer, labels, details)
+
+
+def _files(root: Path, digests: object) -> dict[str, Path]:
+    """Find the files a run consists of, each with the digest that it had when it was written."""
+    if not isinstance(digests, dict) or WEIGHTS not in digests:
+        raise ConfigError(f"files is {shown(digests)}. Expected the digest of each file, {WEIGHTS} among them.")
+    found = {name: file_inside(root, name) for name in digests}
+    if odd := next((name for name in found if name not in (WEIGHTS, TOKENIZER, LABELS)), None):
+        raise ConfigError(f"files names {shown(odd)}, which is no part of a run.")
+    for name, file in found.items():
+        if sha256(file) != digests[name]:
+            raise DamagedError(f"{file}: not the file that was saved (its SHA-256 differs). Restore it from a copy.")
+    return found
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    try:
+        return Tokenizer.load(file)
+    except UserError as error:
+        raise DamagedError(str(error)) from None
+
+
+def _labels(file: Path) -> list[str]:
+    labels = read_json(file)
+    fine = isinstance(labels, list) and all(isinstance(each, str) and each for each in labels)
+    if not fine or len(set(labels)) < len(labels):
+        raise DamagedError(f"{file}: {shown(labels)}. Expected a list of different, non-empty names.")
+    return list(labels)
+
+
+def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, labels: Sequence[str] | None) -> None:
+    """Check that the parts belong together."""
+    if tokenizer is not None and tokenizer.vocab_size > config.ntokens:
+        raise ConfigError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model knows ntokens={config.ntokens:,}."
+        )
+    if labels is not None:
+        classes = head.classes if isinstance(head, Classifier) else 0
+        if len(labels) != classes:
+            raise ConfigError(f"there are {len(labels)} label names for a model with {classes} classes.")
+
+
+def _model(file: Path, config: ModelConfig, head: Head | None) -> Model:
+    """Compare the file's tensors with the model's, name by name and shape by shape, then load them."""
+    with torch.device("meta"):
+        model = Model(config, head)
+    expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            _compare(file, expected, {name: tensors.get_slice(name) for name in tensors.keys()})  # noqa: SIM118
+            state: dict[str, Tensor] = {name: tensors.get_tensor(name) for name in expected}
+    except SafetensorError as error:
+        raise DamagedError(f"{file}: not a whole safetensors file ({error}). Restore it from a copy.") from None
+    if sick := next((name for name, each in state.items() if not each.isfinite().all()), None):
+        raise DamagedError(f"{file}: {sick} holds NaN or infinity. Go back to an earlier run or checkpoint.")
+    model.load_state_dict(state, assign=True)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    return model.eval()
+
+
+def _compare(file: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> None:
+    if missing := sorted(expected.keys() - found.keys()):
+        raise DamagedError(f"{file}: {missing[0]} is missing. The file is not of the model that {CONFIG} describes.")
+    if extra := sorted(found.keys() - expected.keys()):
+        raise DamagedError(f"{file}: {shown(extra[0])} is no part of the model that {CONFIG} describes.")
+    for name, shape in expected.items():
+        if (given := tuple(found[name].get_shape())) != shape:
+            raise DamagedError(f"{file}: {name} has the shape {given}, but {CONFIG} describes {shape}.")
+        if (kind := found[name].get_dtype()) != "F32":
+            raise DamagedError(f"{file}: {name} is {kind}. Expected F32.")

@@ -1,0 +1,237 @@
+"""`rehead inspect`: where every parameter is, what a token of training costs, and what the model looks like inside."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rehead.errors import UserError
+from rehead.model.accounting import BYTES, WHOLE, Account, Work, Workload, account, check, work
+from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, preset, to_dict
+from rehead.options import CommonOptions, flag, positional
+
+if TYPE_CHECKING:
+    from rehead.model.run import Run
+
+PresetName = Literal["lab", "small", "base", "bag"]
+
+
+@dataclass
+class InspectOptions(CommonOptions):
+    """Count every parameter of a run or a preset, and draw its mask, positions and attention."""
+
+    run: Path | None = positional(None)
+    "A run to look into. Without one, a preset is shown."
+
+    preset: PresetName | None = None
+    "The shape to show when there is no run (default: small)."
+
+    vocab: int | None = flag(None, metavar="N")
+    "Size of the vocabulary (default: the preset's own)."
+
+    classes: int | None = flag(None, metavar="K")
+    "Number of classes of the classifier (default: the run's, else 2)."
+
+    length: int = flag(256, metavar="T")
+    "Tokens in a row, for the work per token."
+
+    text: str | None = None
+    "With a run and --plots: draw the attention over this text."
+
+    direction: Literal["causal", "bidirectional"] | None = None
+    "With --text: read under the square mask or both ways (default: as the run's head reads)."
+
+    plots: Path | None = flag(None, metavar="DIR")
+    "Draw the mask, the positions and the attention into this directory, as PNG and SVG."
+
+    overwrite: bool = False
+    "Replace pictures that are already there."
+
+    json: bool = False
+    "Print one JSON document instead of tables."
+
+
+def inspect(options: InspectOptions) -> None:
+    """Run the command: account, check against the live module, print, draw."""
+    run = _open(options)
+    config, classifier, language_model = _shapes(options, run)
+    counted = account(config, classifier, language_model)
+    costs = work(config, classifier, _workload(options))
+    _check(counted)
+    drawn = [] if options.plots is None else _draw(options, options.plots, config, run)
+    title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
+    if options.json:
+        print(json.dumps(as_json(title, counted, costs), indent=2, ensure_ascii=False))
+    else:
+        print_tables(title, counted, costs, run)
+    if drawn and not options.quiet:
+        print("drew " + ", ".join(map(str, drawn)), file=sys.stderr)
+
+
+def _open(options: InspectOptions) -> Run | None:
+    """Load the run, after refusing what contradicts it."""
+    if options.text is not None and options.plots is None:
+        raise UserError("--text draws the attention over a text. Say where to with --plots DIR.")
+    if options.direction is not None and options.text is None:
+        raise UserError("--direction says how --text is read. Give --text too.")
+    if options.run is None:
+        if options.text is not None:
+            raise UserError("--text needs a run, whose tokenizer and weights it shows: rehead inspect RUN --text ...")
+        return None
+    for name in ("preset", "vocab"):
+        if getattr(options, name) is not None:
+            raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
+    from rehead.model.run import load
+
+    run = load(options.run)
+    if isinstance(run.model.head_config, Classifier) and options.classes is not None:
+        raise UserError(
+            f"--classes: {options.run} is a classifier with {run.model.head_config.classes}. Drop the flag."
+        )
+    return run
+
+
+def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Classifier, LanguageModel]:
+    """Settle the base and the two heads to count; a run's own head is counted as it is."""
+    if run is None:
+        changes = {} if options.vocab is None else {"ntokens": options.vocab}
+        config, head = preset(options.preset or "small", **changes), None
+    else:
+        config, head = run.model.config, run.model.head_config
+    classifier = head if isinstance(head, Classifier) else config.classifier(options.classes or 2)
+    return config, classifier, head if isinstance(head, LanguageModel) else config.language_model()
+
+
+def _workload(options: InspectOptions) -> Workload:
+    if options.length < 1:
+        raise UserError(f"--length={options.length} is out of range. Choose 1 or more.")
+    return Workload(length=options.length)
+
+
+def _check(counted: Account) -> None:
+    """Compare the formulas with live modules; these are built without memory, so any size is checked in a blink."""
+    import torch
+
+    from rehead.model.model import Model
+
+    heads: tuple[Head, Head] = (counted.language_model, counted.classifier)
+    for whole, head in zip(WHOLE, heads, strict=True):
+        with torch.device("meta"):
+            check(counted, Model(counted.config, head), whole)
+
+
+def as_json(title: str, counted: Account, costs: list[Work]) -> dict[str, Any]:
+    """Everything the tables show, with the numbers as numbers."""
+    return {
+        "title": title,
+        "model": to_dict(counted.config),
+        "heads": [to_dict(counted.language_model), to_dict(counted.classifier)],
+        "parameters": [
+            {
+                "part": row.part,
+                "level": row.level,
+                "formula": row.formula.symbols,
+                "numbers": row.formula.numbers,
+                "count": row.count,
+                "share": {whole: row.count / counted.total(whole) for whole in row.models},
+                "float32_bytes": BYTES * row.count,
+            }
+            for row in counted.rows
+        ],
+        "equals_live_module": True,
+        "training_flops_per_token": [
+            {
+                "objective": cost.objective,
+                "body": cost.body.value,
+                "head": cost.head.value,
+                "total": cost.body.value + cost.head.value,
+                "body_formula": cost.body.symbols,
+                "head_formula": cost.head.symbols,
+                "head_numbers": cost.head.numbers,
+            }
+            for cost in costs
+        ],
+    }
+
+
+def print_tables(title: str, counted: Account, costs: list[Work], run: Run | None) -> None:
+    """Print the account and the work as tables on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # A pipe has no width to fit; wide enough that nothing folds.
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False, markup=False)
+    config = counted.config
+    console.print(
+        f"{title}: nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
+        f"ntokens {config.ntokens:,}, classes {counted.classifier.classes}"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("part")
+    table.add_column("formula")
+    table.add_column("numbers")
+    for name in ("parameters", "of the LM", "of the classifier", "float32"):
+        table.add_column(name, justify="right")
+    for row in counted.rows:
+        shares = [_percent(row.count / counted.total(whole)) if whole in row.models else "" for whole in WHOLE]
+        table.add_row(
+            ("  " if row.level == "part" and row.times > 1 else "") + row.part,
+            row.formula.symbols,
+            row.formula.numbers,
+            f"{row.count:,}",
+            *shares,
+            _memory(BYTES * row.count),
+            style="bold" if row.level == "total" else None,
+            end_section=row.level != "part",
+        )
+    console.print(table)
+    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in WHOLE)
+    console.print(f"Checked: the live modules hold exactly {whole} parameters.")
+    if run is not None and run.model.head_config is not None:
+        console.print(f"This run carries a {run.model.head_config.kind} head.")
+
+    console.print("\nTraining work per token, in floating-point operations")
+    console.print(f"body: {costs[0].body.symbols}")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("objective")
+    for name in ("body", "head", "total", "head share"):
+        table.add_column(name, justify="right")
+    table.add_column("head formula")
+    table.add_column("numbers")
+    for cost in costs:
+        total = cost.body.value + cost.head.value
+        values = [_operations(each) for each in (cost.body.value, cost.head.value, total)]
+        table.add_row(cost.objective, *values, _percent(cost.head.value / total), cost.head.symbols, cost.head.numbers)
+    console.print(table)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else "< 0.1 %"
+
+
+def _operations(count: float) -> str:
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if count >= size:
+            return f"{count / size:.2f}{unit}"
+    return f"{count:.0f}"
+
+
+def _memory(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"
+
+
+def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Run | None) -> list[Path]:
+    from rehead.use import pictures
+
+    figures = {"mask": pictures.draw_mask()}
+    if run is not None and options.text is not None:
+        causal = run.model.reads_causally if options.direction is None else options.direction == "causal"
+        figures["attention"] = pictures.draw_attention(run, options.text, causal)
+    if config.positions != "none":
+        figures["positions"] = pictures.draw_positions(config, None if run is None else run.model)
+    elif not options.quiet:
+        print("this model has no positions to draw", file=sys.stderr)
+    return pictures.save_figures(figures, directory, overwrite=options.overwrite)

@@ -1,0 +1,238 @@
+"""Pictures of a model: its mask, its positions, its attention. Each as PNG to look at and SVG to print.
+
+One scale of colours throughout (cividis: even to the eye, and the same to a colour-blind one), dark for little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import torch
+
+from rehead.errors import UserError
+from rehead.model.config import ModelConfig
+from rehead.model.masks import square_mask
+from rehead.model.model import Model
+from rehead.model.positions import Learned, rotary_turns, sinusoidal_table
+from rehead.model.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+COLOURS = "cividis"
+INK = "#22303c"
+HIDDEN = "#e4e8ec"
+MASK_SIZE = 12  # positions in the picture of the mask: enough to see the stair, few enough to read the numbers
+MOST_TOKENS = 40  # in a picture of attention, so that the words beside it can be read
+MOST_POSITIONS = 128
+
+# Scripts that matplotlib's own font lacks are drawn from one of these, where the machine has it.
+FALLBACK_FONTS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Arial Unicode MS",
+    "Hiragino Sans", "Microsoft YaHei", "Segoe UI Emoji",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    matplotlib = _matplotlib()
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    settings = {
+        "font.family": ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed)],
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "svg.fonttype": "none",  # words stay words, to be searched and copied
+        "svg.hashsalt": "rehead",  # and two drawings of one figure are the same file
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+@_style()
+def draw_mask(n: int = MASK_SIZE) -> Figure:
+    """The square mask: row i is what position i may read."""
+    mask = square_mask(n)
+    figure = _figure(5.6, 5.4)
+    axes = figure.add_subplot()
+    axes.imshow(mask.isinf().numpy(), cmap="cividis_r", vmin=-0.35, vmax=1.2)
+    for row in range(n):
+        for column in range(n):
+            hidden = bool(mask[row, column].isinf())
+            axes.text(
+                column, row, "−∞" if hidden else "0", ha="center", va="center", fontsize=9,
+                color="white" if hidden else INK,
+            )  # fmt: skip
+    axes.set_title(f"square_mask({n}): 0 may be read, −∞ may not", loc="left")
+    axes.set_xlabel("position that is read")
+    axes.set_ylabel("position that reads")
+    axes.set_xticks(range(n))
+    axes.set_yticks(range(n))
+    _grid(axes, n)
+    return figure
+
+
+@_style()
+def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
+    """Positions as a heat map, and how alike two positions are by their distance.
+
+    Learned positions are those of the model, which has to be given for them.
+    """
+    values, title, unit = _position_values(config, model)
+    figure = _figure(11.0, 4.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    bound = float(values.abs().max()) or 1.0
+    image = left.imshow(values.numpy(), aspect="auto", cmap=COLOURS, vmin=-bound, vmax=bound, interpolation="nearest")
+    left.set_title(title, loc="left")
+    left.set_xlabel(unit)
+    left.set_ylabel("position")
+    figure.colorbar(image, ax=left, pad=0.02, label="value")
+
+    distances, mean, low, high = similarity_by_distance(_vectors(values, config))
+    right.plot(distances, mean, color=INK, linewidth=1.8, label="mean of all pairs")
+    if max(above - below for above, below in zip(high, low, strict=True)) > 0.01:
+        right.fill_between(distances, low, high, color="#9fb3c8", linewidth=0, label="least and most of all pairs")
+        right.legend(frameon=False, loc="upper right")
+    right.axhline(0, color="#8899a6", linewidth=0.8)
+    right.set_title("how alike two positions are", loc="left")
+    right.set_xlabel("distance between them")
+    right.set_ylabel("cosine")
+    right.set_xlim(0, distances[-1])
+    right.set_ylim(min(-0.1, min(low) - 0.05), 1.05)
+    for side in ("top", "right"):
+        right.spines[side].set_visible(False)
+    return figure
+
+
+def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Cosine of positions d apart: vectors (positions, width) → distances, and the mean, least and most at each."""
+    unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    cosine = unit @ unit.T
+    pairs = [cosine.diagonal(distance) for distance in range(len(vectors))]
+    return (
+        list(range(len(vectors))),
+        [float(each.mean()) for each in pairs],
+        [float(each.min()) for each in pairs],
+        [float(each.max()) for each in pairs],
+    )
+
+
+@_style()
+def draw_attention(run: Run, text: str, causal: bool) -> Figure:
+    """Who looks at whom: a square per layer (down) and head (across), over the tokens of the text."""
+    config = run.model.config
+    if not config.nlayers:
+        raise UserError("this model has no layers, so there is no attention to draw. Use a run with layers.")
+    if run.tokenizer is None:
+        raise UserError("this run has no tokenizer, so --text cannot be read.")
+    ids = run.tokenizer.encode(text)
+    if not ids:
+        raise UserError("--text has no tokens. Give a few words.")
+    cut = len(ids) - MOST_TOKENS
+    ids = ids[:MOST_TOKENS]
+    with torch.no_grad():
+        _, layers = run.model.base.attention(torch.tensor([ids]), causal=causal)
+    words = [_label(word) for word in run.tokenizer.readable(ids)]
+    hidden = square_mask(len(ids)).isinf() if causal else torch.tensor(False)
+
+    side = max(2.3, 0.17 * len(ids))
+    longest = 0.085 * max(map(len, words))
+    figure = _figure(side * config.nhead + longest + 1.6, (side + 0.35) * config.nlayers + longest + 1.1)
+    grid = figure.subplots(config.nlayers, config.nhead, squeeze=False, sharex=True, sharey=True)
+    for row, weights in enumerate(layers):
+        for column in range(config.nhead):
+            axes = grid[row][column]
+            shown = weights[0, column].masked_fill(hidden, torch.nan)
+            image = axes.imshow(shown.numpy(), cmap=COLOURS, vmin=0, vmax=1, interpolation="nearest")
+            axes.set_facecolor(HIDDEN)
+            axes.set_title(f"layer {row + 1}, head {column + 1}", loc="left", fontsize=9)
+            axes.tick_params(length=0)
+            axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
+            axes.set_yticks(range(len(words)), words, fontsize=8)
+            for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+                tick.set_parse_math(False)  # "$" is a word here, not a formula
+    how = "each token reads itself and those before it (grey: masked)" if causal else "each token reads all"
+    more = f"; the first {MOST_TOKENS} of {MOST_TOKENS + cut} tokens" if cut > 0 else ""
+    figure.suptitle(f"attention: {how}{more}", x=0.01, ha="left", fontsize=11)
+    figure.supxlabel("token that is read", fontsize=9)
+    figure.supylabel("token that reads", fontsize=9)
+    figure.colorbar(image, ax=grid, label="share of the look (a row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
+    return figure
+
+
+@_style()
+def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write every figure as NAME.png and NAME.svg; the same figure gives the same bytes."""
+    paths = [directory / f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
+    if not overwrite and (there := next((path for path in paths if path.exists()), None)):
+        raise UserError(f"{there} exists already. Choose another directory, or add --overwrite.")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, figure in figures.items():
+            figure.savefig(directory / f"{name}.png", dpi=160)
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+    except OSError as error:
+        raise UserError(f"{directory}: the pictures cannot be written there ({error.strerror}).") from None
+    return paths
+
+
+def _position_values(config: ModelConfig, model: Model | None) -> tuple[Tensor, str, str]:
+    """What there is to see of the positions, (positions, columns), with a title and the name of the columns."""
+    if config.positions == "sinusoidal":
+        return sinusoidal_table(MOST_POSITIONS, config.nhid), "sinusoidal positions", "column of the hidden state"
+    if config.positions == "rotary":
+        width = config.nhid // config.nhead
+        cosine, _ = rotary_turns(torch.arange(MOST_POSITIONS)[None], width)
+        return cosine[0, 0, :, : width // 2], "rotary positions: cosine of the turn", "pair of columns of a head"
+    learned = None if model is None else model.base.positions
+    if not isinstance(learned, Learned):
+        raise UserError("learned positions are drawn from a run: rehead inspect RUN --plots DIR.")
+    return learned.weight.detach()[:MOST_POSITIONS], "learned positions", "column of the hidden state"
+
+
+def _vectors(values: Tensor, config: ModelConfig) -> Tensor:
+    """Vectors whose cosine is the likeness. A turn is a cosine and a sine; a rotary score depends on both."""
+    if config.positions != "rotary":
+        return values
+    cosine, sine = rotary_turns(torch.arange(len(values))[None], config.nhid // config.nhead)
+    return torch.cat((cosine[0, 0], sine[0, 0]), dim=1)
+
+
+def _label(piece: str) -> str:
+    """Show a token so that it can be told from its neighbours: spaces visible, line breaks named, not too long."""
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in piece.replace(" ", "▁"))
+    return shown if len(shown) <= 16 else shown[:15] + "…"
+
+
+def _figure(width: float, height: float) -> Figure:
+    _matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def _matplotlib() -> ModuleType:
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError("pictures need matplotlib: pip install 'rehead[plots]'.") from None
+    return matplotlib
+
+
+def _grid(axes: Axes, n: int) -> None:
+    axes.set_xticks([each - 0.5 for each in range(n + 1)], minor=True)
+    axes.set_yticks([each - 0.5 for each in range(n + 1)], minor=True)
+    axes.grid(which="minor", color="white", linewidth=1)
+    axes.tick_params(which="both", length=0)

@@ -1,0 +1,273 @@
+"""The base against references: torch's encoder, the document alone, the explicit attention."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rehead.errors import ConfigError
+from rehead.model import Base, Model, preset
+from rehead.model.layers import Layer
+from rehead.model.positions import sinusoidal_table
+from tests.model.conftest import POSITIONS, alive, miniature
+
+CLOSE = 1e-5
+
+
+def torchs_encoder(base: Base) -> nn.TransformerEncoder:
+    """torch.nn.TransformerEncoder with a base's weights."""
+    config = base.config
+    layer = nn.TransformerEncoderLayer(config.nhid, config.nhead, config.nff, config.dropout, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, config.nlayers, enable_nested_tensor=False)
+    pairs = {
+        "self_attn.in_proj_weight": "qkv.weight",
+        "self_attn.in_proj_bias": "qkv.bias",
+        "self_attn.out_proj.weight": "output.weight",
+        "self_attn.out_proj.bias": "output.bias",
+        "linear1.weight": "up.weight",
+        "linear1.bias": "up.bias",
+        "linear2.weight": "down.weight",
+        "linear2.bias": "down.bias",
+        **{f"norm{n}.{kind}": f"norm{n}.{kind}" for n in (1, 2) for kind in ("weight", "bias")},
+    }
+    state = base.state_dict()
+    encoder.load_state_dict(
+        {
+            f"layers.{n}.{torchs}": state[f"layers.{n}.{ours}"]
+            for n in range(config.nlayers)
+            for torchs, ours in pairs.items()
+        }
+    )
+    return encoder
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_lab_is_torchs_encoder_forward_and_gradients(causal: bool, padded: bool) -> None:
+    torch.manual_seed(0)
+    base = Base(preset("lab", ntokens=300, dropout=0.0))  # the lab's own shape: 200 wide, 4 layers, 2 heads
+    encoder = torchs_encoder(base)
+    embedding = nn.Parameter(base.embedding.weight.detach().clone())
+    ids = torch.randint(300, (3, 21))
+    keep = torch.ones(3, 21, dtype=torch.bool)
+    if padded:
+        keep[1, 15:] = False
+        keep[2, 4:] = False
+
+    ours = base(ids, keep if padded else None, causal=causal)
+    x = embedding[ids] * math.sqrt(200) + sinusoidal_table(21, 200)
+    square = nn.Transformer.generate_square_subsequent_mask(21).isinf() if causal else None
+    theirs = encoder(x, mask=square, src_key_padding_mask=~keep if padded else None)
+    assert (ours - theirs)[keep].abs().max() < CLOSE
+
+    pull = torch.randn_like(ours) * keep[..., None]
+    (ours * pull).sum().backward()
+    (theirs * pull).sum().backward()
+    assert base.embedding.weight.grad is not None
+    assert embedding.grad is not None
+    _assert_gradients_agree(base.embedding.weight.grad, embedding.grad)
+    theirs_by_name = {name.replace("layers.", ""): each.grad for name, each in encoder.named_parameters()}
+    for number, layer in enumerate(base.layers):
+        assert isinstance(layer, Layer)
+        for ours_name, theirs_name in {
+            "qkv.weight": "self_attn.in_proj_weight",
+            "qkv.bias": "self_attn.in_proj_bias",
+            "output.weight": "self_attn.out_proj.weight",
+            "output.bias": "self_attn.out_proj.bias",
+            "up.weight": "linear1.weight",
+            "up.bias": "linear1.bias",
+            "down.weight": "linear2.weight",
+            "down.bias": "linear2.bias",
+            "norm1.weight": "norm1.weight",
+            "norm1.bias": "norm1.bias",
+            "norm2.weight": "norm2.weight",
+            "norm2.bias": "norm2.bias",
+        }.items():
+            gradient, expected = layer.get_parameter(ours_name).grad, theirs_by_name[f"{number}.{theirs_name}"]
+            assert gradient is not None
+            assert expected is not None
+            _assert_gradients_agree(gradient, expected)
+
+
+def _assert_gradients_agree(ours: Tensor, theirs: Tensor) -> None:
+    """Within 1e-5 of the largest entry: the entries are sums over the batch, in an order of the kernel's own."""
+    assert (ours - theirs).abs().max() < CLOSE * max(1.0, theirs.abs().max().item())
+
+
+def test_lab_drops_out_where_torchs_encoder_does() -> None:
+    """With dropout on and one seed, the same numbers are drawn in the same places."""
+    torch.manual_seed(0)
+    base = Base(miniature("lab", dropout=0.3))
+    encoder = torchs_encoder(base)
+    x = torch.randn(1, 9, 16)  # one document: with more, torch draws for (time, batch), we for (batch, time)
+    torch.manual_seed(1)
+    theirs = encoder(x, mask=nn.Transformer.generate_square_subsequent_mask(9), is_causal=True)
+    torch.manual_seed(1)
+    ours = x
+    for layer in base.layers:
+        ours = layer(ours, None, True, None)
+    assert torch.allclose(ours, theirs, atol=CLOSE)
+
+
+@pytest.fixture
+def ids() -> Tensor:
+    torch.manual_seed(3)
+    return torch.randint(50, (2, 12))
+
+
+def test_causality(preset_name: str, positions: str, ids: Tensor) -> None:
+    """Changing token j never changes an output before j under the square mask, and does when read both ways."""
+    base = alive(miniature(preset_name, positions=positions)).base
+    with torch.no_grad():
+        causal, both = base(ids, causal=True), base(ids, causal=False)
+        for j in range(1, ids.shape[1]):
+            changed = ids.clone()
+            changed[:, j] = (changed[:, j] + 1) % 50
+            after = base(changed, causal=True)
+            assert torch.equal(after[:, :j], causal[:, :j])
+            assert not torch.allclose(after[:, j], causal[:, j])
+            assert not torch.allclose(base(changed, causal=False)[:, :j], both[:, :j])
+
+
+def test_causality_holds_beside_padding(preset_name: str, ids: Tensor) -> None:
+    """The same through the combined mask, which is another path through the attention kernel."""
+    base = alive(miniature(preset_name)).base
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    keep[1, 9:] = False
+    changed = ids.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % 50
+    with torch.no_grad():
+        assert torch.equal(base(changed, keep, causal=True)[:, :6], base(ids, keep, causal=True)[:, :6])
+        assert not torch.allclose(base(changed, keep, causal=False)[:, :6], base(ids, keep, causal=False)[:, :6])
+
+
+@pytest.mark.parametrize("name", ["lab", "small", "base"])
+def test_order_matters_only_through_positions(name: str, positions: str, ids: Tensor) -> None:
+    base = alive(miniature(name, positions=positions)).base
+    order = torch.randperm(ids.shape[1])
+    with torch.no_grad():
+        straight, mixed = base(ids, causal=False), base(ids[:, order], causal=False)
+    equivariant = torch.allclose(straight[:, order], mixed, atol=CLOSE)
+    assert equivariant == (positions == "none")
+
+
+def test_a_bag_of_single_words_has_no_order(ids: Tensor) -> None:
+    base = alive(miniature("bag", ngrams=1, nbuckets=0)).base
+    order = torch.randperm(ids.shape[1])
+    with torch.no_grad():
+        assert torch.equal(base(ids, causal=False)[:, order], base(ids[:, order], causal=False))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padding_changes_nothing(preset_name: str, positions: str, causal: bool, side: str) -> None:
+    """A document alone, padded, or beside longer ones gives the same result."""
+    torch.manual_seed(4)
+    base = alive(miniature(preset_name, positions=positions, maxlen=16)).base
+    documents = [torch.randint(50, (length,)) for length in (5, 1, 12, 9)]
+    width = 15
+    rows, keep = torch.randint(50, (4, width)), torch.zeros(4, width, dtype=torch.bool)  # padding of any token
+    for row, document in enumerate(documents):
+        place = slice(0, len(document)) if side == "right" else slice(width - len(document), width)
+        rows[row, place], keep[row, place] = document, True
+    with torch.no_grad():
+        together = base(rows, keep, causal=causal)
+        for row, document in enumerate(documents):
+            alone = base(document[None], causal=causal)[0]
+            assert (together[row, keep[row]] - alone).abs().max() < CLOSE
+            padded = base(rows[row : row + 1], keep[row : row + 1], causal=causal)[0]
+            assert (padded[keep[row]] - alone).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_packed_documents_do_not_see_each_other(preset_name: str, positions: str, causal: bool) -> None:
+    base = alive(miniature(preset_name, positions=positions)).base
+    documents = [torch.randint(50, (length,)) for length in (5, 1, 8)]
+    packed = torch.cat(documents)[None]
+    segments = torch.tensor([[0] * 5 + [1] + [2] * 8])
+    with torch.no_grad():
+        together = base(packed, segments=segments, causal=causal)[0].split([5, 1, 8])
+        for ours, document in zip(together, documents, strict=True):
+            assert (ours - base(document[None], causal=causal)[0]).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_row_of_padding_alone_is_finite(preset_name: str, causal: bool) -> None:
+    model = Model(miniature(preset_name), miniature(preset_name).classifier(2))
+    ids, keep = torch.zeros(2, 6, dtype=torch.long), torch.zeros(2, 6, dtype=torch.bool)
+    keep[0] = True
+    logits = model(ids, keep, causal=causal)
+    assert logits.isfinite().all()
+    logits.sum().backward()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in model.parameters())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_attention_on_request_is_the_fast_path(preset_name: str, positions: str, causal: bool, padded: bool) -> None:
+    config = miniature(preset_name, positions=positions)
+    base = alive(config).base
+    ids, keep = torch.randint(50, (2, 12)), torch.ones(2, 12, dtype=torch.bool)
+    if padded:
+        keep[0, 7:] = False
+    with torch.no_grad():
+        fast = base(ids, keep if padded else None, causal=causal)
+        hidden, weights = base.attention(ids, keep if padded else None, causal=causal)
+    assert (fast - hidden)[keep].abs().max() < CLOSE
+    assert [each.shape for each in weights] == [(2, config.nhead, 12, 12)] * config.nlayers
+    for each in weights:
+        assert torch.allclose(each.sum(-1), torch.ones(2, config.nhead, 12), atol=CLOSE)
+        if causal:
+            assert not each.triu(1).any()
+        if padded:
+            assert not each[0, :, :, 7:].any()
+
+
+def test_attention_weights_are_torchs(ids: Tensor) -> None:
+    """Against nn.MultiheadAttention, which can tell its weights too."""
+    base = alive(miniature("lab")).base
+    encoder = torchs_encoder(base).eval()
+    with torch.no_grad():
+        x = base.embedding(ids) * math.sqrt(16) + sinusoidal_table(12, 16)
+        first = encoder.layers[0]
+        _, theirs = first.self_attn(x, x, x, average_attn_weights=False)
+        _, ours = base.attention(ids, causal=False)
+    assert torch.allclose(ours[0], theirs, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["small", "base"])
+def test_fresh_layers_are_the_identity(name: str, ids: Tensor) -> None:
+    """So a deeper model begins as what it stands on."""
+    base = Base(miniature(name)).eval()
+    with torch.no_grad():
+        assert torch.equal(base(ids, causal=False), base.embedding(ids))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((torch.zeros(3, dtype=torch.long),), r"ids are \(3,\)"),
+        ((torch.zeros(1, 3),), "float32"),
+        ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool)), r"keep is \(1, 2\)"),
+        ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3)), "Expected bool"),
+    ],
+)
+def test_wrong_tensors_are_named(arguments: tuple[Tensor, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Base(miniature("lab"))(*arguments, causal=True)
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_lower_precision_runs(kind: str, ids: Tensor) -> None:
+    """A base cast to bfloat16 takes its masks along."""
+    base = alive(miniature("small", positions=kind)).base
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    keep[0, 8:] = False
+    with torch.no_grad():
+        full = base(ids, keep, causal=True)
+        half = base.to(torch.bfloat16)(ids, keep, causal=True)
+    assert half.dtype == torch.bfloat16
+    assert (full - half.float())[keep].abs().mean() < 0.05 * full[keep].abs().mean()

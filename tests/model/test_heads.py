@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rehead.errors import ConfigError
+from rehead.model import Classifier, LanguageModel, Model
+from rehead.model.heads import ClassifierHead
+from tests.model.conftest import alive, miniature
+
+POOLINGS = ["last", "mean", "max+mean", "attention"]
+
+
+def by_hand(pooling: str, document: Tensor, query: Tensor | None) -> Tensor:
+    """Pool one unpadded document (T, H)."""
+    if pooling == "last":
+        return document[-1]
+    if pooling == "mean":
+        return document.mean(0)
+    if pooling == "max+mean":
+        return torch.cat((document.max(0).values, document.mean(0)))
+    assert query is not None
+    return (document @ query).softmax(0) @ document
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pooling_by_hand(pooling: str, side: str) -> None:
+    torch.manual_seed(0)
+    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
+    if head.query is not None:
+        torch.nn.init.normal_(head.query)
+    hidden, keep = torch.randn(3, 7, 16), torch.zeros(3, 7, dtype=torch.bool)
+    for row, length in enumerate((7, 4, 1)):
+        keep[row, slice(0, length) if side == "right" else slice(7 - length, 7)] = True
+    with torch.no_grad():
+        pooled = head.pool(hidden, keep)
+        for row in range(3):
+            assert torch.allclose(pooled[row], by_hand(pooling, hidden[row, keep[row]], head.query), atol=1e-5)
+        assert torch.allclose(head.pool(hidden), head.pool(hidden, torch.ones(3, 7, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_document_without_tokens_pools_to_zeros(pooling: str) -> None:
+    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
+    hidden = torch.randn(2, 5, 16, requires_grad=True)
+    keep = torch.tensor([[True] * 5, [False] * 5])
+    pooled = head.pool(hidden, keep)
+    assert torch.equal(pooled[1], torch.zeros_like(pooled[1]))
+    pooled.sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad.isfinite().all()
+    assert not hidden.grad[1].any()
+
+
+def test_attention_pooling_starts_as_the_mean() -> None:
+    attention = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="attention"))
+    mean = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean"))
+    hidden = torch.randn(2, 5, 16)
+    assert torch.allclose(attention.pool(hidden), mean.pool(hidden), atol=1e-6)
+
+
+def test_probabilities_of_one_label_and_of_many() -> None:
+    logits = torch.tensor([[0.0, 1.0, -2.0]])
+    one = ClassifierHead(miniature("lab"), Classifier(classes=3)).probabilities(logits)
+    many = ClassifierHead(miniature("lab"), Classifier(classes=3, multilabel=True)).probabilities(logits)
+    assert one.sum().item() == pytest.approx(1)
+    assert many.tolist()[0] == pytest.approx([0.5, 0.7310586, 0.1192029])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_language_model_head_by_hand(preset_name: str, tied: bool) -> None:
+    config = miniature(preset_name)
+    model = alive(config, LanguageModel(tied=tied))
+    ids = torch.randint(50, (2, 6))
+    with torch.no_grad():
+        hidden = model.base(ids, causal=True)
+        if config.norm == "pre":
+            scale = model.get_parameter("head.norm.weight")
+            hidden = (hidden - hidden.mean(-1, keepdim=True)) / (
+                hidden.var(-1, unbiased=False, keepdim=True) + 1e-5
+            ).sqrt()
+            hidden = hidden * scale
+        table = model.base.embedding.weight if tied else model.get_parameter("head.weight")
+        expected = hidden @ table.T + (model.get_parameter("head.bias") if config.bias else 0)
+        assert torch.allclose(model(ids), expected, atol=1e-5)
+
+
+def test_a_tied_head_learns_through_the_embedding() -> None:
+    model = alive(miniature("small"), LanguageModel(tied=True))
+    assert not any(name == "head.weight" for name, _ in model.named_parameters())
+    ids = torch.tensor([[1, 2, 3]])
+    model(ids)[0, 0, 40].backward()
+    gradient = model.base.embedding.weight.grad
+    assert gradient is not None
+    assert gradient[40].any()  # not read, only predicted
+
+
+def test_the_head_takes_masked_positions_alone() -> None:
+    model = alive(miniature("small"), LanguageModel(tied=True))
+    ids = torch.randint(50, (2, 6))
+    hidden = model.base(ids, causal=False)
+    masked = torch.tensor([[True, False] * 3, [False, True] * 3])
+    assert model.head is not None
+    some = model.head(hidden[masked], None, model.base.embedding.weight)
+    assert torch.allclose(some, model(ids, causal=False)[masked], atol=1e-5)
+
+
+def test_a_bare_base_says_so() -> None:
+    with pytest.raises(ConfigError, match="replace_head"):
+        Model(miniature("lab"))(torch.zeros(1, 1, dtype=torch.long))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rehead.model.ngrams import FACTOR, PRIME, NGrams, ngram_buckets
+from tests.model.conftest import alive, miniature
+
+
+def naive(ids: list[int], longest: int, table: torch.Tensor, causal: bool) -> torch.Tensor:
+    """One n-gram at a time, hashed with Python's own integers."""
+    out = torch.zeros(len(ids), table.shape[1])
+    for n in range(2, longest + 1):
+        for start in range(len(ids) - n + 1):
+            state = n
+            for token in ids[start : start + n]:
+                state = (state * FACTOR + token + 1) % PRIME
+            vector = table[state % len(table)]
+            if causal:
+                out[start + n - 1] += vector
+            else:
+                for place in range(n):
+                    out[start + place] += vector / n
+    return out
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 3, 11])
+def test_against_one_at_a_time(causal: bool, length: int) -> None:
+    torch.manual_seed(0)
+    ngrams = NGrams(3, 101, 4)
+    torch.nn.init.normal_(ngrams.weight)
+    ids = torch.randint(2**31 - 1, (2, length))
+    with torch.no_grad():
+        ours = ngrams(ids, None, None, causal)
+        for row in range(2):
+            assert torch.allclose(ours[row], naive(ids[row].tolist(), 3, ngrams.weight, causal), atol=1e-6)
+
+
+def test_the_sum_over_a_document_is_the_same_both_ways() -> None:
+    model = alive(miniature("bag", ngrams=3))
+    ids = torch.randint(50, (2, 9))
+    with torch.no_grad():
+        causal, both = (model.base(ids, causal=causal).sum(1) for causal in (True, False))
+    assert torch.allclose(causal, both, atol=1e-5)
+
+
+def test_buckets_are_spread() -> None:
+    """All bigrams of 300 tokens over 2**16 rows: as many rows hit as when each is drawn at random, or more."""
+    first, second = torch.meshgrid(torch.arange(300), torch.arange(300), indexing="ij")
+    pairs = torch.stack((first.flatten(), second.flatten()), 1)
+    hit = ngram_buckets(pairs, 2, 2**16).unique().numel()
+    expected = 2**16 * (1 - (1 - 2**-16) ** 90_000)
+    assert hit > 0.98 * expected
+
+
+def test_orders_do_not_share_by_construction() -> None:
+    """A bigram and the trigram that prefixes it with token 0 are hashed apart."""
+    pair, triple = torch.tensor([[5, 9]]), torch.tensor([[0, 5, 9]])
+    assert ngram_buckets(pair, 2, 2**20).item() != ngram_buckets(triple, 3, 2**20).item()

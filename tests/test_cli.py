@@ -1,0 +1,96 @@
+"""The command line's manners: one line for a mistake, exit codes, pipes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rehead
+from rehead.cli import main
+from rehead.errors import ConfigError, UserError
+
+
+def call(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "rehead", *arguments], capture_output=True, text=True)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"rehead {rehead.__version__}\n"
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "inspect" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["inspect", "--preset", "huge"], "huge"),
+        (["inspect", "--vocab", "many"], "many"),
+        (["inspect", "--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert stop.value.code == 2
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert captured.out == ""
+
+
+def test_a_users_error_is_one_line_without_a_traceback() -> None:
+    done = call("inspect", "no\nsuch\nrun")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "rehead: error: no such run: no such run. Give the directory that pretraining or fine-tuning wrote.\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "inspect", "nothing"], ["inspect", "nothing", "--debug"]])
+def test_debug_shows_the_traceback(arguments: list[str]) -> None:
+    done = call(*arguments)
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "DamagedError" in done.stderr
+
+
+def test_a_reader_that_leaves_early_costs_nothing() -> None:
+    command = f"{sys.executable} -m rehead inspect --json | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_interrupting_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rehead.use.inspect.inspect", interrupted)
+    assert main(["inspect"]) == 130
+    assert capsys.readouterr().err == "rehead: interrupted\n"
+
+
+def test_errors_stay_one_line() -> None:
+    assert str(UserError("a file\ncalled\r\nso: gone")) == "a file called so: gone"
+    assert isinstance(ConfigError("x"), ValueError)
+
+
+def test_the_installed_script_is_the_same_program() -> None:
+    script = Path(sys.executable).with_name("rehead")
+    if not script.exists():
+        pytest.skip("rehead is not installed beside this Python")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True)
+    assert done.stdout == f"rehead {rehead.__version__}\n"

@@ -1,0 +1,128 @@
+"""Directories that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rehead.disk import file_inside, read_json, whole_directory, write_json
+from rehead.errors import DamagedError, UserError
+
+
+def test_it_appears_at_the_end(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "target"
+    with whole_directory(target) as directory:
+        (directory / "file").write_text("content")
+        assert not target.exists()
+    assert (target / "file").read_text() == "content"
+    assert [each.name for each in target.parent.iterdir()] == ["target"]
+
+
+def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with whole_directory(target) as directory:
+        (directory / "file").write_text("old")
+    with contextlib.suppress(RuntimeError), whole_directory(target, overwrite=True) as directory:
+        (directory / "file").write_text("new")
+        raise RuntimeError("midway")
+    assert (target / "file").read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["target"]
+
+
+def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with whole_directory(tmp_path / "target"):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "target").stat().st_mode) == 0o755
+
+
+def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    with whole_directory(tmp_path / "target") as directory:
+        (directory / "file").touch()
+    assert (tmp_path / "target" / "file").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
+def test_what_exists_is_refused(kind: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    if kind == "file":
+        target.write_text("mine")
+    elif kind == "directory":
+        target.mkdir()
+        (target / "mine").touch()
+    else:
+        target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="exists already"), whole_directory(target):
+        pass
+    assert kind != "file" or target.read_text() == "mine"
+
+
+def test_a_file_is_not_replaced_by_a_directory_even_when_told(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    with pytest.raises(UserError, match="not a directory"), whole_directory(tmp_path / "target", overwrite=True):
+        pass
+    assert (tmp_path / "target").read_text() == "mine"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from rehead.disk import whole_directory
+for number in range(10**6):
+    with whole_directory(Path(sys.argv[1]), overwrite=True) as directory:
+        for name in "abc":
+            (directory / name).write_text(str(number) * 1000)
+    if number == 0:
+        print("ready", flush=True)
+"""
+
+
+def test_killed_at_any_moment_the_directory_is_whole(tmp_path: Path) -> None:
+    """A writer that overwrites without pause, killed ten times: three equal files, or (between two renames) none."""
+    target = tmp_path / "target"
+    for attempt in range(10):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(target)], stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.003 * attempt)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        if not target.exists():
+            (old,) = tmp_path.glob(".target.*.old/target")
+            target = old
+        contents = [(target / name).read_text() for name in "abc"]
+        assert len(set(contents)) == 1
+        assert len(contents[0]) >= 1000
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/b", "..", ".", "", "a\0b", "C:x", "a\\b", 3, None])
+def test_only_plain_names(name: object, tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="plain name"):
+        file_inside(tmp_path, name)
+
+
+def test_a_link_inside_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("x")
+    (tmp_path / "link").symlink_to("real")
+    assert file_inside(tmp_path, "link").read_text() == "x"
+
+
+def test_json_comes_back(tmp_path: Path) -> None:
+    value = {"é": [1, 2.5, None, True], "b": {"c": "d"}}
+    write_json(tmp_path / "x.json", value)
+    assert read_json(tmp_path / "x.json") == value
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "y.json", float("nan"))
