@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from rehead.errors import UserError
+
 
 class Document(NamedTuple):
     """One unlabelled document."""
@@ -60,6 +62,13 @@ class ReadOptions:
 
     input_format: Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"] | None = None
     "What the files are, whatever their names end in. Left out: by extension; standard input is txt."
+
+    @property
+    def character_limit(self) -> int:
+        """The longest document, in characters."""
+        if not 0 < self.max_document_mb < 1e6:
+            raise UserError(f"--max-document-mb {self.max_document_mb:g}: must be above 0 and below a million.")
+        return max(1, int(self.max_document_mb * 1e6))
 
 
 @dataclass
