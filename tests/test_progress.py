@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import sys
 
 import pytest
 
@@ -90,13 +89,19 @@ def test_default_stream_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("encoding: 3 steps in")
-    assert sys.stderr is not None
 
 
 @pytest.mark.parametrize(
     ("number", "unit", "expected"),
-    [(0, "B", "0 B"), (999, "B", "999 B"), (1500, "B", "1.5 kB"), (2e9, "B", "2.0 GB"), (1e16, "B", "10000.0 TB")]
-    + [(1234.4, "steps", "1,234 steps"), (7, "", "7")],
+    [
+        (0, "B", "0 B"),
+        (999, "B", "999 B"),
+        (1500, "B", "1.5 kB"),
+        (2e9, "B", "2.0 GB"),
+        (1e16, "B", "10000.0 TB"),
+        (1234.4, "steps", "1,234 steps"),
+        (7, "", "7"),
+    ],
 )
 def test_amount(number: float, unit: str, expected: str) -> None:
     assert amount(number, unit) == expected
