@@ -3,7 +3,7 @@
     STORE/
       ids.bin        every document's ids, each followed by the end mark: uint16, or uint32 for a large vocabulary
       offsets.bin    int64; document i is ids[offsets[i] : offsets[i + 1]], end mark included
-      store.json     format version, fingerprint of source and tokenizer, counts, sizes and sha256 of the two files
+      store.json     format version, fingerprint of source and tokenizer, counts, sizes and sha256 of the files
 
 A store is there whole or not at all: it is written beside its place, synced, and renamed. It is used again when its
 fingerprint fits and its files are what was written (their sha256 is checked: a second per gigabyte), and made again
@@ -142,17 +142,20 @@ def _usable(directory: Path, wanted: str) -> tuple[TokenStore | None, str]:
 def _read_description(directory: Path) -> dict[str, Any]:
     path = directory / DESCRIPTION
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = dict(json.loads(path.read_text(encoding="utf-8")))
         if description["format"] != FORMAT:
             raise StoreError(f"{path} has format {description['format']}; this version reads {FORMAT}. Encode again.")
-        whole = {"fingerprint", "vocab_size", "end_mark", "dtype"} <= description.keys()
-        if whole and description["files"].keys() == {IDS, OFFSETS} and description["dtype"] in ("uint16", "uint32"):
-            return dict(description)
+        if description.pop("sha256") == _sha256_of(description):
+            return description
     except FileNotFoundError:
         raise StoreError(f"{directory} is not a token store: it has no {DESCRIPTION}.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass
     raise StoreError(f"{path} is damaged. Delete {directory} and encode the text again.")
+
+
+def _sha256_of(description: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
 def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str, *, quiet: bool) -> None:
@@ -184,7 +187,7 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         "files": {IDS: ids_file.description(), OFFSETS: offsets_file.description()},
     }
     with (directory / DESCRIPTION).open("w", encoding="utf-8") as file:
-        json.dump(description, file, indent=2)
+        json.dump({**description, "sha256": _sha256_of(description)}, file, indent=2)
         file.flush()
         os.fsync(file.fileno())
     _sync_directory(directory)
