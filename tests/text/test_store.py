@@ -128,7 +128,7 @@ def test_somebody_elses_folder_is_left_alone(corpus: Path, tmp_path: Path, token
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, tokenizer: Tokenizer) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"fine\n" * 100 + b"\xff\xfe broken\n")
-    with pytest.raises(UserError, match="bad.txt line 101"):
+    with pytest.raises(UserError, match=r"bad\.txt line 101"):
         build_store(Texts([bad]), tokenizer, tmp_path / "store", quiet=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".store.lock", "bad.txt"]
 
