@@ -171,7 +171,8 @@ def _shingles(documents: list[Hashes]) -> Hashes:
 def _ranges(starts: Ints, counts: Ints) -> Ints:
     """Concatenate `range(start, start + count)` for every start and count."""
     before = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    ranges: Ints = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return ranges
 
 
 class _Search:
