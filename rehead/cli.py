@@ -42,6 +42,18 @@ COMMANDS: dict[str, Command] = {
         "inspect",
         "count every parameter, draw the mask, positions, attention",
     ),
+    "data check": Command(
+        "rehead.text.check",
+        "CheckOptions",
+        "check",
+        "count documents, find duplicates, and what of one part leaks into another",
+    ),
+    "data export": Command(
+        "rehead.text.export",
+        "ExportOptions",
+        "export",
+        "write a built-in set as files: unlabelled text, train, validation and test part",
+    ),
 }
 
 EPILOG = "Options of one command: rehead COMMAND --help"

@@ -1,0 +1,203 @@
+"""`rehead data check`: statistics, duplicates and leaks, as tables or as JSON.
+
+The exit code is 1 when the part named by `--against` holds documents that are also in the first part, and 0 when it
+does not: see `rehead.text.leaks` for what counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, positional
+from rehead.text.documents import ReadOptions, place
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+BAR = 40  # characters of the longest bar
+
+
+@dataclass(kw_only=True)
+class CheckOptions(CommonOptions, ReadOptions):
+    """Options of `rehead data check`."""
+
+    paths: list[str] = positional(metavar="PATH")
+    "Files, folders or globs, labelled or not; or imdb, rotten-tomatoes, or a part of these, such as imdb:train."
+
+    against: list[str] = dataclasses.field(default_factory=list, metadata={"metavar": "PATH"})
+    "The part that must not occur in PATH, such as the test part: exit code 1 if it does, exactly or nearly."
+
+    allow_unlabelled: bool = False
+    "Texts that PATH holds without labels may occur in --against: only report them."
+
+    tokenizer: Path | None = None
+    "Count tokens with this tokenizer.json."
+
+    examples: int = 3
+    "Duplicates to show of each kind."
+
+    json: bool = False
+    "Print one JSON document instead of tables."
+
+
+def check(options: CheckOptions) -> int:
+    """Check the data, print the report, and return 1 if something leaks."""
+    from rehead.text.leaks import check_parts
+
+    if options.examples < 0:
+        raise UserError(f"--examples {options.examples}: must be 0 or more.")
+    tokenizer = None
+    if options.tokenizer is not None:
+        from rehead.text.tokenizer import Tokenizer
+
+        tokenizer = Tokenizer.load(options.tokenizer)
+    names = [field.name for field in dataclasses.fields(ReadOptions)]
+    reading = ReadOptions(**{name: getattr(options, name) for name in names} | {"skip_empty": True})
+    report = check_parts(
+        options.paths,
+        options.against,
+        reading,
+        tokenizer=tokenizer,
+        allow_unlabelled=options.allow_unlabelled,
+        examples=options.examples,
+        quiet=options.quiet,
+    )
+    if options.json:
+        json.dump(report, sys.stdout, indent=2, ensure_ascii=False)
+        print()
+    else:
+        _print(report)
+    return int(report["leak"])
+
+
+def _print(report: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: take a common one for tables, and leave lines whole.
+    piped = not sys.stdout.isatty()
+    console = Console(highlight=False, markup=False, soft_wrap=piped, width=100 if piped else None)
+    names = _short_names(report["parts"])
+    console.print(_part_table(report["parts"], names))
+    for part, name in zip(report["parts"], names, strict=True):
+        console.print(_histogram_table(part, name))
+        _print_examples(console, f"Duplicates inside {name}", part["examples"])
+    if report["across"]:
+        _print_examples(console, "Across", report["across"]["examples"])
+    for line in _verdict(report, names):
+        console.print(line)
+
+
+def _short_names(parts: list[dict[str, Any]]) -> list[str]:
+    """Name parts by their files without folders, unless that makes them equal."""
+    short = [", ".join(Path(path).name or path for path in part["paths"]) for part in parts]
+    return short if len(set(short)) == len(short) else [", ".join(part["paths"]) for part in parts]
+
+
+def _part_table(parts: list[dict[str, Any]], names: list[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE)
+    table.add_column("")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+
+    def row(name: str, *cells: object) -> None:
+        table.add_row(name, *(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in cells))
+
+    for name in ("documents", "words", "characters"):
+        row(name, *(part[name] for part in parts))
+    if parts[0]["tokens"] is None:
+        row("tokens", *("(give --tokenizer)" for _ in parts))
+    else:
+        row("tokens", *(part["tokens"] for part in parts))
+    for name in parts[0]["length"]:
+        row(f"length in words, {name}", *(part["length"][name] for part in parts))
+    row("labelled", *(part["labelled"] for part in parts))
+    for label in dict.fromkeys(label for part in parts for label in part["classes"]):
+        row(f"  {label}", *(_share(part, label) for part in parts))
+    for reason in dict.fromkeys(reason for part in parts for reason in part["skipped"]):
+        row(f"left out: {reason}", *(part["skipped"].get(reason, 0) for part in parts))
+    row("exact duplicates", *(part["exact_duplicates"] for part in parts))
+    row("near duplicates", *(part["near_duplicates"] for part in parts))
+    row("contradicting labels", *(part["contradictions"] for part in parts))
+    return table
+
+
+def _share(part: dict[str, Any], label: str) -> str:
+    count = part["classes"].get(label, 0)
+    return f"{count:,} ({100 * count / part['labelled']:.1f} %)" if part["labelled"] else "0"
+
+
+def _histogram_table(part: dict[str, Any], name: str) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE)
+    table.add_column("words", justify="right")
+    table.add_column("documents", justify="right")
+    table.add_column(Text(name))
+    most = max(bar["documents"] for bar in part["histogram"])
+    for bar in part["histogram"]:
+        length = round(BAR * bar["documents"] / most)
+        table.add_row(f"{bar['from']:,}–{bar['to']:,}", f"{bar['documents']:,}", "█" * length)
+    return table
+
+
+def _print_examples(console: Console, title: str, examples: list[dict[str, Any]]) -> None:
+    if not examples:
+        return
+    console.print(f"{title}, for example:")
+    for example in examples:
+        kind = "exact" if example["kind"] == "exact" else f"near, {100 * example['similarity']:.0f} % of the shorter"
+        console.print(f"  {kind}")
+        for document in example["documents"]:
+            labels = "" if document["labels"] is None else f" [{', '.join(document['labels'])}]"
+            text = document["text"] if len(document["text"]) <= 90 else document["text"][:89] + "…"
+            console.print(f"    {place(document['source'], document['line'])}{labels}: {text}")
+    console.print()
+
+
+def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
+    """Say in a few lines what was found, the worst last."""
+    lines = []
+    if report["limited"]:
+        lines.append(
+            f"note: {_documents(report['limited'])} share a phrase with very many others and were compared with some "
+            "of these only, so there may be more near duplicates among them."
+        )
+    for part, name in zip(report["parts"], names, strict=True):
+        if part["contradictions"]:
+            lines.append(
+                f"note: {_documents(part['contradictions'])} of {name} with a duplicate that has other labels."
+            )
+    across = report["across"]
+    if across is None:
+        return lines
+    if across["contradictions"]:
+        lines.append(f"note: {_documents(across['contradictions'])} of {names[1]} with other labels in {names[0]}.")
+    found = across["exact"] + across["near"]
+    if not found:
+        return [*lines, f"clean: nothing of {names[1]} occurs in {names[0]}."]
+    lines.append(
+        f"{'LEAK' if report['leak'] else 'note'}: {_documents(found)} of {names[1]} in {names[0]} as well: "
+        f"{across['exact']:,} word for word, {across['near']:,} nearly."
+    )
+    if across["unlabelled"]:
+        meant = "That is allowed." if report["allow_unlabelled"] else "If that is meant, give --allow-unlabelled."
+        lines.append(f"      {_documents(across['unlabelled'])} of these in unlabelled text only. {meant}")
+    return lines
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document" + "s" * (count != 1)

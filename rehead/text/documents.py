@@ -1,0 +1,111 @@
+r"""What comes out of a user's files, and the options that say how the files are read.
+
+An unlabelled file gives `Document`s, a labelled one `Example`s; both remember the file and line they came from, so
+that any later complaint can name them. `Texts` (in `rehead.text.readers`) streams documents; `read_examples` (in
+`rehead.text.labelled`) returns `LabelledData`: labelled sets are small, so they are lists in memory.
+
+Texts are given as they are in the file: nothing is stripped, folded or normalised, except line ends inside a plain text
+file (`\r\n` and `\r` become `\n`) and the byte-order mark, which is dropped. Label names are strings, without the
+white space around them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from rehead.errors import UserError
+
+
+class Document(NamedTuple):
+    """One unlabelled document."""
+
+    text: str
+    source: str
+    "The file as the user named it; `-` is standard input."
+    line: int
+    "Where the document begins, from 1; the row, in a parquet file."
+
+
+class Example(NamedTuple):
+    """One labelled document."""
+
+    text: str
+    labels: tuple[str, ...]
+    "Exactly one name, unless the data is multi-label."
+    source: str
+    line: int
+
+
+@dataclass
+class ReadOptions:
+    """How files are read."""
+
+    documents: Literal["line", "block", "file"] | None = None
+    """What a document is in a plain text file: a line, a block between blank lines, or the file.
+    Left out: a line; a file, in a folder with one subfolder per class."""
+
+    text_column: str | None = None
+    "The column that holds the text (csv, tsv, jsonl, parquet). Left out: text, review, sentence, content, …"
+
+    label_column: str | None = None
+    "The column that holds the label. Left out: label, class, category, sentiment, target, …"
+
+    skip_empty: bool = False
+    "Drop empty texts and examples without a label, and say how many, instead of stopping at the first."
+
+    max_document_mb: float = 16
+    "The longest document that is taken for one, in millions of characters."
+
+    input_format: Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"] | None = None
+    "What the files are, whatever their names end in. Left out: by extension; standard input is txt."
+
+    @property
+    def character_limit(self) -> int:
+        """The longest document, in characters."""
+        if not 0 < self.max_document_mb < 1e6:
+            raise UserError(f"--max-document-mb {self.max_document_mb:g}: must be above 0 and below a million.")
+        return max(1, int(self.max_document_mb * 1e6))
+
+
+@dataclass
+class LabelledData:
+    """A labelled set: `texts[i]` has the labels `labels[i]` and came from `sources[i]`."""
+
+    texts: list[str]
+    labels: list[tuple[str, ...]]
+    names: list[str]
+    "The classes: by number if all names are numbers, else in alphabetical order."
+    multilabel: bool
+    sources: list[tuple[str, int]]
+    "(file, line) of every example, for messages: see `place`."
+    skipped: Counter[str] = field(default_factory=Counter)
+    "What was left out, and how often: see `describe_skipped`."
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Example]:
+        for text, labels, (source, line) in zip(self.texts, self.labels, self.sources, strict=True):
+            yield Example(text, labels, source, line)
+
+    def fingerprint(self) -> str:
+        """Hash of texts and labels, in their order; where they came from does not count."""
+        digest = hashlib.sha256(repr((self.multilabel, self.names)).encode())
+        for text, labels in zip(self.texts, self.labels, strict=True):
+            digest.update(repr((text, labels)).encode())
+        return digest.hexdigest()
+
+
+def place(source: str, line: int) -> str:
+    """Name a place in a file, as messages do: `reviews.csv line 214`."""
+    unit = "row" if ".parquet" in source else "line"
+    return f"{source} {unit} {line}"
+
+
+def describe_skipped(skipped: Counter[str]) -> str:
+    """Say what was left out, in one phrase (`empty text: 3, hidden file: 1`), or nothing at all."""
+    return ", ".join(f"{reason}: {count}" for reason, count in skipped.items() if count)

@@ -1,0 +1,342 @@
+r"""Find documents that occur twice: word for word, or with some words changed, cut or added.
+
+What counts, and why
+    Documents are compared by their words; case, white space, punctuation and HTML line breaks do not count. Two are
+    *exact* duplicates if their words are the same in the same order.
+    Otherwise take every run of three words (a shingle). Two documents are *near* duplicates if the shorter one, that is
+    the one with fewer different shingles,
+      - has half of its shingles in the other, and
+      - has 70 % of its words inside a shingle that is in the other: its `similarity`. 85 % if it is short (under 25
+        shingles), and then the other must not be more than twice as long.
+    Under 8 shingles (10 words) only exact duplicates count: "a great film for children" and "a great film for adults"
+    share a phrase, not an origin.
+    One changed word takes three shingles away, but only one word out of the covered ones: a share of words separates
+    a copy with a changed word (10 words: 90 %) from two texts with a phrase in common (70 to 80 %), which a share of
+    shingles (Jaccard, containment) does not (both 60 %). It is a containment: text added at the end costs nothing.
+
+TUNING
+How
+    Not MinHash: an exact join. Shingles are 64-bit hashes of the words. If half of a document's shingles are in
+    another one, then so is one of the rarest half (and four of the rarest half + 3), so only these are looked up
+    (prefix filter); and a shingle that occurs once in the corpus, as most rare ones do, finds nobody. The few candidates
+    are then measured. Nothing is missed by chance, and the answer does not depend on a seed.
+    A shingle in more than 500 documents (a template, a signature) would make pairs by the square: a document is then
+    compared with 32 documents spread over those that have it, and `limited` counts the documents concerned.
+
+MEASURED
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RUN = 3  # words in a shingle
+SHORTEST = 12  # different shingles that a text must have for near duplicates: 10 words
+SHORT = 27  # different shingles under which the rule is stricter: 25 words
+SHARED = 0.5  # of the shorter one's shingles
+COVERED, COVERED_SHORT = 0.7, 0.85  # of the shorter one's words
+
+HITS = 4  # rare shingles that a candidate must share
+CROWD = 500  # documents with one shingle, above which not all are compared
+CROWD_SAMPLE, CROWD_LOOKUPS = 32, 2  # then this many of them, for this many such shingles of a document
+BLOCK = 1 << 21  # elements handled at once; bounds the memory of every step
+
+BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
+# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: there, a character is a word.
+ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+BETWEEN = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
+WORD = re.compile(f"[{ALONE}]|[^{BETWEEN}{ALONE}]+")
+
+EDGE = np.zeros(
+    RUN - 1, dtype=np.uint64
+)  # stands before and after every text, so that its ends are in RUN shingles too
+
+Ints = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass
+class Duplicates:
+    """Which of the documents 0, 1, 2, … are duplicates."""
+
+    first: Ints
+    "(documents,) The first document with the same words; itself for most."
+    pairs: Ints
+    "(pairs, 2) Near duplicates, the shorter one on the left; a document with exact copies stands for all of them."
+    similarity: NDArray[np.float64]
+    "(pairs,) The share of the shorter one's words that is in the other."
+    limited: int
+    "Documents that share a phrase with so many others that not all of them were compared."
+
+    def groups(self) -> Ints:
+        """(documents,) The first document of its group, exact and near duplicates put together."""
+        parent = self.first.tolist()
+
+        def root(document: int) -> int:
+            while parent[document] != document:
+                parent[document] = document = parent[parent[document]]
+            return document
+
+        for left, right in self.pairs.tolist():
+            low, high = sorted((root(left), root(right)))
+            parent[high] = low
+        return np.array([root(document) for document in range(len(parent))], dtype=np.int64)
+
+
+def find_duplicates(texts: Iterable[str]) -> Duplicates:
+    """Find the exact and near duplicates among texts; see the module for what counts. Texts are read once."""
+    first, members, hashes, lengths = _hash_texts(texts)
+    nothing = np.empty((0, 2), dtype=np.int64)
+    if not len(members):
+        return Duplicates(first, nothing, np.empty(0), 0)
+    search = _Search(hashes, lengths)
+    found = [search.verified(left, right) for left, right in search.candidates()]
+    pairs = np.concatenate([nothing, *(members[pairs] for pairs, _ in found)])
+    similarity = np.concatenate([np.empty(0), *(similarity for _, similarity in found)])
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    return Duplicates(first, pairs[order], similarity[order], search.limited)
+
+
+def split_words(text: str) -> list[str]:
+    """Cut a text into the words by which it is compared. A text without any is one word, unless it is blank."""
+    if "<" in text:
+        text = BREAK.sub(" ", text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return WORD.findall(text.casefold()) or text.split()
+
+
+class _WordHashes(dict[str, int]):
+    """Word → 64-bit hash, the same on every machine and in every run."""
+
+    def __missing__(self, word: str) -> int:
+        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        value = self[word] = int.from_bytes(digest, "little")
+        return value
+
+
+def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints]:
+    """Find exact duplicates, and hash the shingles of the rest.
+
+    Returns the first document with the same words, for every document; and of the different documents that are long
+    enough for near duplicates: their numbers, their shingles one after the other, and how many each has.
+    """
+    words = _WordHashes()
+    seen: dict[bytes, int] = {}
+    first: list[int] = []
+    members: list[int] = []
+    lengths: list[int] = []
+    blocks: list[Hashes] = []
+    waiting: list[Hashes] = []
+    for number, text in enumerate(texts):
+        hashes = np.fromiter(map(words.__getitem__, split_words(text)), dtype=np.uint64)
+        # Blank texts are empty, not copies of each other.
+        key = hashlib.blake2b(hashes.tobytes(), digest_size=16).digest() if len(hashes) else b"%d" % number
+        first.append(seen.setdefault(key, number))
+        if first[-1] == number and len(hashes) + RUN - 1 >= SHORTEST:
+            members.append(number)
+            lengths.append(len(hashes) + RUN - 1)
+            waiting.append(np.concatenate([EDGE, hashes, EDGE]))
+            if len(waiting) == 4096:
+                blocks.append(_shingles(waiting))
+                waiting = []
+    if waiting:
+        blocks.append(_shingles(waiting))
+    hashes = np.concatenate(blocks) if blocks else np.empty(0, dtype=np.uint64)
+    return np.array(first, dtype=np.int64), np.array(members, dtype=np.int64), hashes, np.array(lengths, dtype=np.int64)
+
+
+def _shingles(documents: list[Hashes]) -> Hashes:
+    """Hash every run of words of every document: a polynomial in the hashes of its words."""
+    flat = np.concatenate(documents)
+    hashes = np.zeros(len(flat) - RUN + 1, dtype=np.uint64)
+    for place in range(RUN):
+        hashes *= np.uint64(0x9E3779B97F4A7C15)
+        hashes += flat[place : place + len(hashes)]
+    ends = np.cumsum([len(each) for each in documents])[:-1]
+    across = np.concatenate([ends - back for back in range(1, RUN)])  # begin in one document, end in the next
+    return np.delete(hashes, across)
+
+
+def _ranges(starts: Ints, counts: Ints) -> Ints:
+    """Concatenate `range(start, start + count)` for every start and count."""
+    before = np.cumsum(counts) - counts
+    ranges: Ints = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return ranges
+
+
+class _Search:
+    """The join. Documents are numbered 0, 1, 2, …; so are repeated shingles, from rare to common.
+
+    D documents, S shingles in all, R different (document, repeated shingle).
+    """
+
+    def __init__(self, hashes: Hashes, lengths: Ints) -> None:
+        self.lengths = lengths  # (D,) shingles
+        self.offsets = np.cumsum(lengths) - lengths  # (D,) where a document's shingles begin
+        document = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)  # (S,)
+        self.number, self.fresh, self.frequency = _number_shingles(hashes, document)
+        self.sizes = np.bincount(document[self.fresh], minlength=len(lengths))  # (D,) different shingles
+        self.needed = np.ceil(SHARED * self.sizes).astype(np.int64)  # (D,) shingles to share, as the shorter one
+
+        repeated = self.fresh & (self.number >= 0)
+        by_document = document[repeated].astype(np.uint64) << np.uint64(32) | self.number[repeated].astype(np.uint64)
+        by_shingle = by_document << np.uint64(32) | by_document >> np.uint64(32)
+        by_document.sort()
+        by_shingle.sort()
+        self.by_document = by_document  # (R,) document << 32 | shingle
+        self.by_shingle = by_shingle  # (R,) shingle << 32 | document
+        self.repeated = np.bincount(document[repeated], minlength=len(lengths))  # (D,)
+        self.crowds = np.cumsum(self.frequency) - self.frequency  # where a shingle's documents begin in by_shingle
+        self.limited = 0
+
+    def candidates(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yield pairs that may be near duplicates, the shorter one on the left; none that is one is missing."""
+        # Of t shingles to share, all but t - hits can be among the rarest (repeated - t + hits): look these up.
+        hits = np.minimum(HITS, self.needed)
+        lookups = self.repeated - self.needed + hits
+        lookups[(self.repeated < self.needed) | (self.sizes < SHORTEST)] = 0
+        rarest = _ranges(np.cumsum(self.repeated) - self.repeated, lookups)
+        left = np.repeat(np.arange(len(lookups)), lookups)
+        shingle = (self.by_document[rarest] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+        crowded = self.frequency[shingle] > CROWD
+        in_crowds = np.bincount(left[crowded], minlength=len(lookups))  # (D,)
+        self.limited = int(np.count_nonzero(in_crowds))
+        hits = np.maximum(hits - in_crowds, 1)  # a crowd is not looked up in full, so its hits cannot be asked for
+        # Shingles come rarest first, so the crowded ones of a document are its last: keep the first few of these.
+        many = np.cumsum(crowded)
+        begin = np.searchsorted(left, left)
+        keep = ~crowded | (many - (many - crowded)[begin] <= CROWD_LOOKUPS)
+        left, shingle, crowded = left[keep], shingle[keep], crowded[keep]
+
+        found = np.where(crowded, CROWD_SAMPLE, self.frequency[shingle])
+        for chunk in _chunks(left, found):
+            pairs = self._look_up(left[chunk], shingle[chunk], found[chunk], crowded[chunk], hits)
+            yield (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+    def _look_up(self, left: Ints, shingle: Ints, found: Ints, crowded: Flags, hits: Ints) -> Hashes:
+        """Look up shingles of documents: pairs, as left << 32 | right, that share enough of them."""
+        begin = self.crowds[shingle]
+        place = _ranges(np.zeros(len(found), dtype=np.int64), found)
+        if crowded.any():
+            # From its own place in the crowd a document looks around in equal steps.
+            crowd = np.repeat(np.where(crowded, self.frequency[shingle], 1), found)
+            own = shingle[crowded].astype(np.uint64) << np.uint64(32) | left[crowded].astype(np.uint64)
+            start = np.zeros(len(left), dtype=np.int64)
+            start[crowded] = np.searchsorted(self.by_shingle, own) - begin[crowded] + 1
+            around = (np.repeat(start, found) + place * crowd // CROWD_SAMPLE) % crowd
+            place = np.where(np.repeat(crowded, found), around, place)
+        right = self.by_shingle[np.repeat(begin, found) + place] & np.uint64(0xFFFFFFFF)
+        pairs = np.repeat(left.astype(np.uint64), found) << np.uint64(32) | right
+        fits = self._fits(np.repeat(left, found), right.astype(np.int64))
+        sampled = np.repeat(crowded, found)
+        counted, times = np.unique(pairs[fits & ~sampled], return_counts=True)
+        counted = counted[times >= hits[(counted >> np.uint64(32)).astype(np.int64)]]
+        return np.union1d(counted, pairs[fits & sampled])
+
+    def _fits(self, left: Ints, right: Ints) -> Flags:
+        """Tell whether `left` is the shorter one, and not too short for `right`."""
+        small, large = self.sizes[left], self.sizes[right]
+        shorter = (small < large) | ((small == large) & (left < right))
+        fits: Flags = shorter & ((small >= SHORT) | (large <= 2 * small))
+        return fits
+
+    def verified(self, left: Ints, right: Ints) -> tuple[Ints, NDArray[np.float64]]:
+        """Measure candidates; return those that are near duplicates, (pairs, 2), and their similarity."""
+        good = np.zeros(len(left), dtype=bool)
+        similarity = np.zeros(len(left))
+        for chunk in _chunks(np.arange(len(left)), self.lengths[left]):
+            shared, covered = self._measure(left[chunk], right[chunk])
+            similarity[chunk] = covered / (self.lengths[left[chunk]] - (RUN - 1))
+            enough = np.where(self.sizes[left[chunk]] < SHORT, COVERED_SHORT, COVERED)
+            good[chunk] = (shared >= self.needed[left[chunk]]) & (similarity[chunk] >= enough)
+        return np.stack([left, right], axis=1)[good], similarity[good]
+
+    def _measure(self, left: Ints, right: Ints) -> tuple[Ints, Ints]:
+        """Count, for pairs, the different shingles of the left one that the right one has, and the words in them."""
+        lengths = self.lengths[left]
+        places = _ranges(self.offsets[left], lengths)
+        number = self.number[places]
+        wanted = np.repeat(right, lengths).astype(np.uint64) << np.uint64(32) | number.astype(np.uint64)
+        there = np.zeros(len(places), dtype=bool)
+        known = np.flatnonzero(number >= 0)
+        at = np.searchsorted(self.by_document, wanted[known])
+        there[known] = self.by_document[np.minimum(at, len(self.by_document) - 1)] == wanted[known]
+
+        starts = np.cumsum(lengths) - lengths
+        pair = np.arange(len(left))
+        shared = np.add.reduceat(there & self.fresh[places], starts, dtype=np.int64)
+        # With its edges a document has RUN - 1 more words than shingles; a shingle covers RUN of them.
+        words = np.zeros(len(places) + (RUN - 1) * len(left), dtype=bool)
+        word = np.flatnonzero(there) + (RUN - 1) * np.repeat(pair, lengths)[there]
+        for step in range(RUN):
+            words[word + step] = True
+        begin = starts + (RUN - 1) * pair
+        for step in range(RUN - 1):
+            words[begin + step] = words[begin + lengths + step] = False  # the edges
+        covered = np.add.reduceat(words, begin, dtype=np.int64)
+        return shared, covered
+
+
+def _chunks(owner: Ints, costs: Ints) -> Iterator[slice]:
+    """Cut a sequence into slices of about BLOCK cost, never between elements of one owner; owners are sorted."""
+    ends = np.cumsum(costs)
+    start = 0
+    while start < len(costs):
+        limit = (ends[start - 1] if start else 0) + BLOCK
+        last = max(int(np.searchsorted(ends, limit, side="right")) - 1, start)
+        stop = int(np.searchsorted(owner, owner[last], side="right"))
+        yield slice(start, stop)
+        start = stop
+
+
+def _number_shingles(hashes: Hashes, document: NDArray[np.int32]) -> tuple[NDArray[np.int32], Flags, Ints]:
+    """Give numbers to the shingles that more than one document has, from rare to common.
+
+    Returns the number of every shingle (-1: in one document only), whether it is the first of its kind in its
+    document, and in how many documents the numbered ones are. Sorting is done by ranges of hashes, a block at a time,
+    on all cores.
+    """
+    number = np.full(len(hashes), -1, dtype=np.int32)
+    fresh = np.zeros(len(hashes), dtype=bool)
+    bits = max(1, (len(hashes) // BLOCK).bit_length())
+    high_bits = (hashes >> np.uint64(64 - bits)).astype(np.uint16)
+
+    def number_range(part: int) -> Ints:
+        places = np.flatnonzero(high_bits == part)
+        places = places[np.argsort(hashes[places], kind="stable")]  # equal hashes stay in the order of documents
+        here, owner = hashes[places], document[places]
+        new_hash = np.ones(len(places), dtype=bool)
+        new_hash[1:] = here[1:] != here[:-1]
+        new_owner = new_hash.copy()
+        new_owner[1:] |= owner[1:] != owner[:-1]
+        fresh[places] = new_owner
+        kind = np.cumsum(new_hash) - 1
+        frequency = np.bincount(kind[new_owner])
+        several = frequency > 1
+        number[places] = np.where(several, np.cumsum(several) - 1, -1)[kind]
+        kept: Ints = frequency[several]
+        return kept
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        frequencies = list(threads.map(number_range, range(1 << bits)))
+    before = np.cumsum([0, *map(len, frequencies)])
+    frequency = np.concatenate(frequencies).astype(np.int64)
+    order = np.argsort(frequency, kind="stable")
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    for start in range(0, len(number), BLOCK):
+        several = np.flatnonzero(number[start : start + BLOCK] >= 0) + start
+        number[several] = rank[number[several] + before[high_bits[several]]]
+    return number, fresh, frequency[order]

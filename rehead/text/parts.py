@@ -1,0 +1,131 @@
+"""What the user names as one part of the data (train, test, …): files or built-in sets, labelled or not.
+
+A part keeps of every document what a report needs, not its text: where it stands, how it begins, its labels, how long
+it is. The texts go past once, through `documents_of`, on their way to the search for duplicates.
+
+What may be named:
+    a file, folder or glob     labelled if it is a labelled set (`rehead.text.labelled`): a table with a label column,
+                               a folder with a subfolder per class, X.review.spm with X.label; else unlabelled
+    imdb, rotten-tomatoes      a built-in set, labelled; `imdb:train`, `imdb:valid`, `imdb:test`, `imdb:unlabelled` are
+                               the parts that `rehead data export` writes. A file of that name goes first.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rehead.errors import UserError
+from rehead.progress import progress
+from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
+from rehead.text.decoding import InputFile
+from rehead.text.documents import Document, Example, LabelledData, ReadOptions
+from rehead.text.labelled import TABLES, _find_pair, read_examples
+from rehead.text.readers import Texts, read_rows
+from rehead.text.sources import find_sources, visible
+
+BUILT_IN_PARTS = ("train", "valid", "test", "unlabelled")
+BEGINNING = 200  # characters kept of a text, to show it
+
+
+@dataclass
+class Part:
+    """One part of the data, document by document."""
+
+    paths: list[str]
+    "As the user named them."
+    places: list[tuple[str, int]] = field(default_factory=list)
+    "File and line."
+    beginnings: list[str] = field(default_factory=list)
+    labels: list[tuple[str, ...] | None] = field(default_factory=list)
+    "None for a document without labels."
+    words: list[int] = field(default_factory=list)
+    "Separated by white space."
+    characters: list[int] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    "What was left out, and how often: empty texts, for one."
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
+    """Read the documents into the part, and pass their texts on."""
+    for given in part.paths:
+        for document in _read(given, options, part.skipped, quiet):
+            part.places.append((document.source, document.line))
+            part.beginnings.append(" ".join(document.text[:BEGINNING].split()))
+            part.labels.append(document.labels if isinstance(document, Example) else None)
+            part.words.append(len(document.text.split()))
+            part.characters.append(len(document.text))
+            yield document.text
+
+
+def _read(
+    given: str, options: ReadOptions, skipped: Counter[str], quiet: bool
+) -> Iterator[Document] | Iterator[Example]:
+    name, _, part = given.partition(":")
+    if name in NAMES and not Path(given).exists():
+        return _built_in(name, part)
+    if is_labelled(given, options):
+        data = read_examples([given], options, check=False)
+        skipped.update(data.skipped)
+        return iter(data)
+    return _stream(given, options, skipped, quiet)
+
+
+def _stream(given: str, options: ReadOptions, skipped: Counter[str], quiet: bool) -> Iterator[Document]:
+    texts = Texts([given], options)
+    with progress(f"reading {given}", texts.total_bytes, unit="B", quiet=quiet) as bar:
+        for number, document in enumerate(texts):
+            if number % 256 == 0:
+                bar.reach(texts.bytes_read)
+            yield document
+        bar.reach(texts.bytes_read)
+    skipped.update(texts.skipped)
+
+
+def _built_in(name: str, part: str) -> Iterator[Document] | Iterator[Example]:
+    if not part:
+        return iter(labelled(name, read_reviews(name)[0]))
+    if part not in BUILT_IN_PARTS:
+        raise UserError(f"{name}:{part}: no such part. There are: {', '.join(BUILT_IN_PARTS)}.")
+    chosen: LabelledData | list[str] = getattr(load_dataset(name), part)
+    if isinstance(chosen, LabelledData):
+        return iter(chosen)
+    return (Document(text, f"{name}:{part}", line) for line, text in enumerate(chosen, 1))
+
+
+def is_labelled(given: str, options: ReadOptions) -> bool:
+    """Tell whether what the user named is a labelled set. What is not there, or is broken, gets its error later."""
+    path = Path(given)
+    if given == "-" or path.is_fifo():  # can be read only once
+        return options.label_column is not None
+    try:
+        if _find_pair(path):
+            return True
+    except UserError:  # one file of a pair: pieces can stand alone, labels cannot
+        return ".label" in path.suffixes
+    if path.is_dir() and any(each.is_dir() for each in visible(path, Counter())):
+        return True
+    if not path.exists() and not glob.has_magic(given):
+        return False
+    tables = [each for each in find_sources([given], options, Counter()) if each.format in TABLES]
+    return bool(tables) and all(_has_label(each.path, each.name, each.format, options) for each in tables)
+
+
+def _has_label(path: Path, name: str, kind: str, options: ReadOptions) -> bool:
+    """Tell whether a table has a label column, by its first row."""
+    with InputFile(path, name) as file:
+        next(read_rows(file, kind, options), None)
+    try:
+        with InputFile(path, name) as file:
+            next(read_rows(file, kind, options, labelled=True), None)
+    except UserError:
+        if options.label_column is not None:
+            raise
+        return False
+    return True

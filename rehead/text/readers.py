@@ -1,0 +1,179 @@
+r"""Unlabelled text, streamed: whatever files the user has → `Document`s.
+
+    texts = Texts(["reviews/", "more/*.csv.gz"], ReadOptions(skip_empty=True))
+    for document in texts: ...
+
+A corpus is never in memory: what is held is a chunk of about a megabyte, or one document if that is longer, and no
+document may be longer than `--max-document-mb`. A `Texts` can be read again and again, standard input included.
+
+RATES
+
+A plain text file is cut into documents by `--documents`:
+
+    line    every line; a blank one is an empty document, except at the end of the file
+    block   lines up to a blank line, joined by `\n`
+    file    all of it, without the line ends at its end
+
+An `.spm` file has a document per line, cut into SentencePiece pieces, which are put together again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rehead.errors import UserError
+from rehead.text.decoding import CHUNK, InputFile, line_blocks, text_chunks
+from rehead.text.documents import Document, ReadOptions, place
+from rehead.text.sources import find_sources
+from rehead.text.tables import Row, csv_rows, json_rows, parquet_rows
+
+
+class Texts:
+    """The documents of some files: re-iterable, streaming, in a stable order. One iteration at a time."""
+
+    def __init__(self, paths: Sequence[str | Path] | str | Path, options: ReadOptions | None = None) -> None:
+        self.options = options or ReadOptions()
+        self._left_out: Counter[str] = Counter()
+        self.files = find_sources([paths] if isinstance(paths, str | Path) else paths, self.options, self._left_out)
+        "What will be read, in this order."
+        self.skipped = Counter(self._left_out)
+        "Reason → how often, for what the last iteration left out: see `documents.describe_skipped`."
+        self.total_bytes = sum(source.size for source in self.files)
+        "Bytes on disk, compressed files as they are."
+        self._finished_bytes = 0
+        self._reading: InputFile | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """How many of `total_bytes` the current iteration has used."""
+        return self._finished_bytes + (self._reading.position if self._reading else 0)
+
+    def __iter__(self) -> Iterator[Document]:
+        self.skipped = Counter(self._left_out)
+        self._finished_bytes = 0
+        anything = False
+        for source in self.files:
+            with InputFile(source.path, source.name) as self._reading:
+                rows = read_rows(self._reading, source.format, self.options)
+                for line, text, _ in kept_rows(rows, source.name, self.options, self.skipped):
+                    anything = True
+                    yield Document(text, source.name, line)
+            self._reading = None
+            self._finished_bytes += source.size
+        if not anything:
+            raise UserError(f"{self.files[0].name}: no text is left: all that was found is empty.")
+
+    def fingerprint(self) -> str:
+        """Hash of the files' contents and of the options that change what is read out of them."""
+        options = self.options
+        digest = hashlib.sha256(repr((options.documents or "line", options.text_column, options.skip_empty)).encode())
+        for source in self.files:
+            digest.update(repr((source.format, source.size)).encode())
+            with InputFile(source.path, source.name) as file:
+                for chunk in iter(lambda: file.raw.read(CHUNK), b""):
+                    digest.update(chunk)
+        return digest.hexdigest()
+
+
+def read_rows(file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False) -> Iterator[Row]:
+    """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None."""
+    if kind in ("csv", "tsv"):
+        return csv_rows(file, options, "," if kind == "csv" else "\t", labelled=labelled)
+    if kind == "jsonl":
+        return json_rows(file, options, labelled=labelled)
+    if kind == "parquet":
+        return parquet_rows(file, options, labelled=labelled)
+    if kind == "spm":
+        return ((line, text and join_pieces(text), None) for line, text, _ in _line_rows(file, options))
+    if options.documents == "block":
+        return _block_rows(file, options)
+    if options.documents == "file":
+        return _file_rows(file, options)
+    return _line_rows(file, options)
+
+
+def kept_rows(
+    rows: Iterator[Row], name: str, options: ReadOptions, skipped: Counter[str]
+) -> Iterator[tuple[int, str, Any]]:
+    """Pass on the rows that have a text. An empty one is an error, or counted, as the options say.
+
+    Blank lines at the end of a file are no rows at all. A file without any row counts as empty too.
+    """
+    blank_at = blanks = rows_seen = 0
+    for line, text, label in rows:
+        rows_seen += 1
+        if text is None:
+            blank_at = blank_at or line
+            blanks += 1
+            continue
+        if blanks:
+            _leave_out(place(name, blank_at), blanks, options, skipped)
+            blank_at = blanks = 0
+        if not text or text.isspace():
+            _leave_out(place(name, line), 1, options, skipped)
+        else:
+            yield line, text, label
+    if rows_seen == blanks:
+        if not options.skip_empty:
+            raise UserError(f"{name}: there is no text in it. Leave it out, or pass over such files with --skip-empty.")
+        skipped["empty file"] += 1
+
+
+def join_pieces(line: str) -> str:
+    """Put SentencePiece pieces, separated by spaces, together: `▁the ▁cat s` → `the cats`."""
+    return line.replace(" ", "").replace("▁", " ").strip()
+
+
+def _line_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
+    for first, lines in line_blocks(file, options.character_limit):
+        for number, line in enumerate(lines, first):
+            yield number, None if not line or line.isspace() else line, None
+
+
+def _block_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
+    block: list[str] = []
+    begin = size = 0
+    for number, line, _ in _line_rows(file, options):
+        if line is None:
+            if block:
+                yield begin, "\n".join(block), None
+            block, size = [], 0
+            continue
+        begin = begin if block else number
+        block.append(line)
+        size += len(line) + 1
+        if size > options.character_limit + 1:
+            raise _too_long(file, begin, "block", options)
+    if block:
+        yield begin, "\n".join(block), None
+
+
+def _file_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
+    pieces: list[str] = []
+    size = 0
+    for text in text_chunks(file):
+        pieces.append(text)
+        size += len(text)
+        if size > options.character_limit:
+            raise _too_long(file, 1, "file", options)
+    yield 1, "".join(pieces).rstrip("\n"), None
+
+
+def _too_long(file: InputFile, line: int, unit: str, options: ReadOptions) -> UserError:
+    return UserError(
+        f"{place(file.name, line)}: the {unit} is longer than {options.character_limit:,} characters. "
+        "Cut it into documents (see --documents), or allow longer ones with --max-document-mb."
+    )
+
+
+def _leave_out(at: str, count: int, options: ReadOptions, skipped: Counter[str]) -> None:
+    if not options.skip_empty:
+        raise UserError(
+            f"{at}: empty text. Drop such texts with --skip-empty; "
+            "if blank lines separate documents, say --documents block."
+        )
+    skipped["empty text"] += count

@@ -1,0 +1,67 @@
+"""Rows for language modelling: a corpus as one long text, cut into pieces of the same length, without padding.
+
+    documents   a a a . b b . c c c c c .        (. is the end mark)
+    rows of 4   a a a .|b b . c|c c c c|(.)      the last one is too short: it is lost, in this epoch
+    segments    0 0 0 0|0 0 0 1|0 0 0 0          which document of the row: attention can be kept inside it
+
+The text is a ring that every epoch opens at another place, so that rows begin elsewhere and something else is lost:
+always less than a row. Rows are then taken in a shuffled order (`rehead.text.order`).
+
+The order of the documents inside the ring stays that of the corpus. Shuffling them too would take an index of all
+documents for every epoch, and a random read for every document instead of one per row; and where attention is kept
+inside a document its neighbours in the row do not matter.
+
+A row is read with one token more than its length, since next-token prediction needs it: `ids[:, :-1]` are the inputs
+and `ids[:, 1:]` the targets. As inputs, and as targets too, the rows of an epoch have every token once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rehead.errors import UserError
+from rehead.text.order import number, places, shuffled
+from rehead.text.store import TokenStore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SHUFFLE, OPEN = 0, 1  # what a random choice is for, as part of its key
+
+
+class Rows(NamedTuple):
+    """Some rows of a corpus."""
+
+    ids: NDArray[np.int64]
+    "(batch, time + 1)"
+    segments: NDArray[np.int64]
+    "Which document of its row a token belongs to, from 0; an end mark belongs to the document it ends. (batch, time + 1)"
+
+
+class LanguageModelRows:
+    """The rows of a store, `time` inputs each. `len` is the number of rows in an epoch."""
+
+    def __init__(self, store: TokenStore, time: int, seed: int) -> None:
+        self.store, self.time, self.seed = store, time, seed
+        self.tokens = len(store.ids)
+        if self.tokens < time:
+            raise UserError(
+                f"The text has {self.tokens:,} tokens, fewer than a row of {time:,}. Give more text, or shorter rows."
+            )
+
+    def __len__(self) -> int:
+        return self.tokens // self.time
+
+    def read(self, step: int, batch: int, rank: int = 0, world: int = 1) -> Rows:
+        """Read the rows that a rank takes at a step of `batch` rows."""
+        epochs, positions = np.divmod(places(step, batch, rank, world), len(self))
+        rows = shuffled(positions, len(self), self.seed, SHUFFLE, epochs)
+        opened = number(self.seed, OPEN, epochs) % np.uint64(self.tokens)
+        starts = opened.astype(np.int64) + rows * self.time
+        at = (starts[:, None] + np.arange(self.time + 1)) % self.tokens  # (batch, time + 1)
+        documents = np.searchsorted(self.store.offsets, at, side="right") - 1
+        begins = self.store.offsets[documents] == at
+        begins[:, 0] = False
+        return Rows(self.store.ids[at].astype(np.int64), np.cumsum(begins, axis=1, dtype=np.int64))

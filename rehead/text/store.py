@@ -1,0 +1,264 @@
+"""A corpus as ids on disk: encoded once, then memory-mapped.
+
+    STORE/
+      ids.bin        every document's ids, each followed by the end mark: uint16, or uint32 for a large vocabulary
+      offsets.bin    int64; document i is ids[offsets[i] : offsets[i + 1]], end mark included
+      store.json     format version, fingerprint of source and tokenizer, counts, sizes and sha256 of the files
+
+A store is there whole or not at all: it is written beside its place, synced, and renamed. It is used again when its
+fingerprint fits and its files are what was written (their sha256 is checked: a second per gigabyte), and made again
+otherwise. Of several processes that want the same store one makes it, and the others wait and use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rehead.errors import UserError
+from rehead.progress import progress
+from rehead.text.encoding import encoded
+from rehead.text.readers import Texts
+from rehead.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.uint16] | NDArray[np.uint32]
+
+FORMAT = 1
+IDS, OFFSETS, DESCRIPTION = "ids.bin", "offsets.bin", "store.json"
+
+
+class StoreError(UserError):
+    """A store is missing, damaged, or not a store."""
+
+
+class TokenStore:
+    """A corpus as ids: `store[i]` is a document, `store.ids` is all of it in one row."""
+
+    def __init__(self, directory: Path, description: dict[str, Any]) -> None:
+        """Map the files; use `TokenStore.open`."""
+        import numpy as np
+
+        self.directory = directory
+        self.description = description
+        self.fingerprint: str = description["fingerprint"]
+        self.vocab_size: int = description["vocab_size"]
+        self.end_mark: int = description["end_mark"]
+        self.ids: Ids = np.memmap(directory / IDS, dtype=description["dtype"], mode="r")
+        "The ids of all documents, each followed by the end mark. (tokens,)"
+        self.offsets: NDArray[np.int64] = np.memmap(directory / OFFSETS, dtype=np.int64, mode="r")
+        "Where document i begins in `ids`. (documents + 1,)"
+
+    @classmethod
+    def open(cls, directory: str | Path, *, check: bool = False) -> TokenStore:
+        """Open a store; a truncated one is refused. With `check`, its contents are compared with their sha256."""
+        directory = Path(directory)
+        description = _read_description(directory)
+        for name, file in description["files"].items():
+            path = directory / name
+            size = path.stat().st_size if path.is_file() else None
+            if size != file["bytes"]:
+                found = "is missing" if size is None else f"has {size:,} bytes instead of {file['bytes']:,}"
+                raise StoreError(f"{path} {found}. Delete {directory} and encode the text again.")
+            if check and _sha256(path) != file["sha256"]:
+                raise StoreError(f"{path} has changed since it was written. Delete {directory} and encode again.")
+        return cls(directory, description)
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, document: int) -> Ids:
+        """Give one document's ids, without the end mark."""
+        if not 0 <= document < len(self):
+            raise IndexError(f"document {document} of {len(self)}")
+        return self.ids[self.offsets[document] : self.offsets[document + 1] - 1]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many ids each document has, without the end mark: (documents,)."""
+        import numpy as np
+
+        return np.diff(self.offsets) - 1
+
+
+def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, quiet: bool = False) -> TokenStore:
+    """Give the store of these texts: the one in `directory` if it is that, else a new one in its place."""
+    directory = Path(directory)
+    wanted = _fingerprint(texts, tokenizer)
+    found, why_not = _usable(directory, wanted)
+    if found is not None:
+        return found
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _only_one_builder(directory):
+            found, _ = _usable(directory, wanted)  # perhaps another has made it while we waited
+            if found is not None:
+                return found
+            if why_not and not quiet:
+                print(f"encoding again: {why_not}", file=sys.stderr)
+            made = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+            try:
+                _write(texts, tokenizer, made, wanted, quiet=quiet)
+                _put_in_place(made, directory, wanted)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise StoreError(f"{directory} cannot be written: {error.strerror or error}.") from error
+    return TokenStore.open(directory)
+
+
+def _fingerprint(texts: Texts, tokenizer: Tokenizer) -> str:
+    parts = (FORMAT, texts.fingerprint(), tokenizer.fingerprint(), tokenizer.eos)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _usable(directory: Path, wanted: str) -> tuple[TokenStore | None, str]:
+    """Give the store in this place if it can serve, or else the reason why not ("" if there is none)."""
+    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+        return None, ""
+    if not (directory / DESCRIPTION).is_file():
+        raise StoreError(f"{directory} exists and is not a token store. Name another place, or remove it.")
+    try:
+        found = TokenStore.open(directory, check=True)
+    except StoreError as error:
+        return None, str(error)
+    if found.fingerprint != wanted:
+        return None, f"{directory} was made from other text or with another tokenizer"
+    return found, ""
+
+
+def _read_description(directory: Path) -> dict[str, Any]:
+    path = directory / DESCRIPTION
+    try:
+        description = dict(json.loads(path.read_text(encoding="utf-8")))
+        if description["format"] != FORMAT:
+            raise StoreError(f"{path} has format {description['format']}; this version reads {FORMAT}. Encode again.")
+        if description.pop("sha256") == _sha256_of(description):
+            return description
+    except FileNotFoundError:
+        raise StoreError(f"{directory} is not a token store: it has no {DESCRIPTION}.") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise StoreError(f"{path} is damaged. Delete {directory} and encode the text again.")
+
+
+def _sha256_of(description: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+
+
+def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str, *, quiet: bool) -> None:
+    import numpy as np
+
+    dtype = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
+    tokens = documents = 0
+    with (
+        _HashedFile(directory / IDS) as ids_file,
+        _HashedFile(directory / OFFSETS) as offsets_file,
+        progress("encoding", texts.total_bytes, unit="B", quiet=quiet) as bar,
+    ):
+        offsets_file.write(np.zeros(1, np.int64))
+        for ids, lengths, bytes_read in encoded(texts, tokenizer, dtype):
+            ids_file.write(ids)
+            offsets_file.write(tokens + np.cumsum(lengths))
+            tokens, documents = tokens + len(ids), documents + len(lengths)
+            bar.reach(bytes_read)
+    if not documents:
+        raise UserError("There is no document to encode.")
+    description = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "documents": documents,
+        "tokens": tokens,
+        "vocab_size": tokenizer.vocab_size,
+        "end_mark": tokenizer.eos,
+        "dtype": np.dtype(dtype).name,
+        "files": {IDS: ids_file.description(), OFFSETS: offsets_file.description()},
+    }
+    with (directory / DESCRIPTION).open("w", encoding="utf-8") as file:
+        json.dump({**description, "sha256": _sha256_of(description)}, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_directory(directory)
+
+
+class _HashedFile:
+    """A file that is written once, hashed on the way, and synced at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.file: BinaryIO = path.open("wb")
+        self.digest = hashlib.sha256()
+        self.bytes = 0
+
+    def __enter__(self) -> _HashedFile:
+        return self
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = array.data.cast("B")
+        self.file.write(data)
+        self.digest.update(data)
+        self.bytes += len(data)
+
+    def __exit__(self, *failed: object) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+    def description(self) -> dict[str, int | str]:
+        return {"bytes": self.bytes, "sha256": self.digest.hexdigest()}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _only_one_builder(directory: Path) -> Iterator[None]:
+    """Let one process at a time make this store. The lock goes with its process, however that ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: each makes its own, and the first to finish is used
+        yield
+        return
+    with directory.with_name(f".{directory.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _put_in_place(made: Path, directory: Path, wanted: str) -> None:
+    """Rename the new store to where it belongs, unless another builder was faster."""
+    if _usable(directory, wanted)[0] is not None:
+        return
+    if directory.exists():
+        # An old store leaves its place in one step too; who has it open keeps what it has.
+        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
+        directory.rename(old / "store")
+        made.rename(directory)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        made.rename(directory)
+    _sync_directory(directory.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name == "posix":
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,18 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Find the folder of real data, which is not part of the project; without it the test is skipped."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("REHEAD_SHARED_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip("needs real data: set REHEAD_SHARED_DATA to the folder that holds it")
+    return folder
