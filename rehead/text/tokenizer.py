@@ -162,6 +162,17 @@ class Tokenizer:
         """Name the vocabulary entries that stand behind ids; an id without one gives an empty name."""
         return [self.inner.id_to_token(int(each)) or "" for each in ids]
 
+    def readable(self, ids: Iterable[int]) -> list[str]:
+        """Show ids as people read them: the pieces, with those of a byte-level vocabulary as the text they stand for.
+
+        A token that is a part of a character has no text; it stays the piece it is.
+        """
+        pieces = self.pieces(ids)
+        if type(self.inner.decoder).__name__ != "ByteLevel":
+            return pieces
+        texts = [self.inner.decoder.decode([piece]) for piece in pieces]
+        return [piece if "\ufffd" in text else text for piece, text in zip(pieces, texts, strict=True)]
+
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
         """Look vocabulary entries up; those that are not there become the unknown token."""
         ids = []
