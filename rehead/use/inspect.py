@@ -61,14 +61,15 @@ def inspect(options: InspectOptions) -> None:
     counted = account(config, classifier, language_model)
     costs = work(config, classifier, _workload(options))
     _check(counted)
-    drawn = [] if options.plots is None else _draw(options, options.plots, config, run)
+    drawn = [] if options.plots is None else _draw(options, options.plots, config, run)  # before anything is printed
     title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
     if options.json:
         print(json.dumps(as_json(title, counted, costs), indent=2, ensure_ascii=False))
     else:
         print_tables(title, counted, costs, run)
-    if drawn and not options.quiet:
-        print("drew " + ", ".join(map(str, drawn)), file=sys.stderr)
+    if not options.quiet:
+        for line in drawn:
+            print(line, file=sys.stderr)
 
 
 def _open(options: InspectOptions) -> Run | None:
@@ -223,15 +224,17 @@ def _memory(count: int) -> str:
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"
 
 
-def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Run | None) -> list[Path]:
+def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Run | None) -> list[str]:
+    """Draw what there is to draw; give the lines to say about it."""
     from rehead.use import pictures
 
-    figures = {"mask": pictures.draw_mask()}
+    figures, notes = {"mask": pictures.draw_mask()}, []
     if run is not None and options.text is not None:
         causal = run.model.reads_causally if options.direction is None else options.direction == "causal"
         figures["attention"] = pictures.draw_attention(run, options.text, causal)
-    if config.positions != "none":
+    if config.positions == "none":
+        notes.append("this model has no positions to draw")
+    else:
         figures["positions"] = pictures.draw_positions(config, None if run is None else run.model)
-    elif not options.quiet:
-        print("this model has no positions to draw", file=sys.stderr)
-    return pictures.save_figures(figures, directory, overwrite=options.overwrite)
+    saved = pictures.save_figures(figures, directory, overwrite=options.overwrite)
+    return ["drew " + ", ".join(map(str, saved.paths)), *notes, *saved.notes]

@@ -6,10 +6,11 @@ One scale of colours throughout (cividis: even to the eye, and the same to a col
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -168,24 +169,35 @@ def draw_attention(run: Run, text: str, causal: bool) -> Figure:
     figure.suptitle(f"attention: {how}{more}", x=0.01, ha="left", fontsize=11)
     figure.supxlabel("token that is read", fontsize=9)
     figure.supylabel("token that reads", fontsize=9)
-    figure.colorbar(image, ax=grid, label="share of the look (a row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
+    figure.colorbar(image, ax=grid, label="attention weight (each row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
     return figure
 
 
+class Saved(NamedTuple):
+    """Where pictures went, and what there is to say about them."""
+
+    paths: list[Path]
+    notes: list[str]
+
+
 @_style()
-def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> list[Path]:
+def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> Saved:
     """Write every figure as NAME.png and NAME.svg; the same figure gives the same bytes."""
     paths = [directory / f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     if not overwrite and (there := next((path for path in paths if path.exists()), None)):
         raise UserError(f"{there} exists already. Choose another directory, or add --overwrite.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for name, figure in figures.items():
-            figure.savefig(directory / f"{name}.png", dpi=160)
-            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for name, figure in figures.items():
+                figure.savefig(directory / f"{name}.png", dpi=160)
+                figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
     except OSError as error:
         raise UserError(f"{directory}: the pictures cannot be written there ({error.strerror}).") from None
-    return paths
+    lacking = any("Glyph" in str(each.message) for each in caught)
+    note = "no font on this machine has some of these characters: the PNG shows boxes for them, the SVG keeps the text"
+    return Saved(paths, [note] if lacking else [])
 
 
 def _position_values(config: ModelConfig, model: Model | None) -> tuple[Tensor, str, str]:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from rehead.errors import UserError
 from rehead.model.positions import sinusoidal_table
-from rehead.use.pictures import _label, draw_mask, similarity_by_distance
+from rehead.use.pictures import _label, draw_mask, save_figures, similarity_by_distance
 
 
 def test_similarity_by_distance_by_hand() -> None:
@@ -36,3 +37,13 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"rehead\[plots\]"):
         draw_mask()
+
+
+def test_a_script_without_a_font_is_said_once(tmp_path: Path) -> None:
+    figure = draw_mask(2)
+    figure.suptitle("\U00012000")  # a sign of cuneiform
+    saved = save_figures({"mask": figure}, tmp_path)
+    assert [path.name for path in saved.paths] == ["mask.png", "mask.svg"]
+    assert len(saved.notes) == 1
+    assert "\U00012000" in (tmp_path / "mask.svg").read_text()
+    assert save_figures({"plain": draw_mask(2)}, tmp_path).notes == []
