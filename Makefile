@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 
 # Today's demo takes the classic lab model apart; the whole experiment comes with `rehead demo`.
 demo: $(VENV)/ready
-	$(BIN)/rehead inspect --preset lab --plots runs/lab-pictures
+	$(BIN)/rehead inspect --preset lab --plots runs/lab-pictures --overwrite
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -q -m "not slow"
