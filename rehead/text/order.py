@@ -70,9 +70,10 @@ def part_of(size: int, rank: int, world: int) -> slice:
     return slice(size * rank // world, size * (rank + 1) // world)
 
 
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Turn numbers into numbers that look like chance, one to one (the finaliser of splitmix64)."""
-    bits = bits + GOLDEN
+    bits: NDArray[np.uint64] = numbers + GOLDEN
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    bits ^= bits >> np.uint64(31)
+    return bits

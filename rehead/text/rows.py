@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     ids: NDArray[np.int64]
     "(batch, time + 1)"
     segments: NDArray[np.int64]
-    "Which document of its row a token belongs to, from 0; an end mark belongs to the document it ends. (batch, time + 1)"
+    "Which document of its row a token belongs to, from 0; an end mark belongs to what it ends. (batch, time + 1)"
 
 
 class LanguageModelRows:
