@@ -61,6 +61,7 @@ class InputFile:
         self._gzip = magic[:2] == GZIP
         self._zstd = magic == ZSTD or magic in ZSTD_SKIPPABLE
         if name.lower().endswith(COMPRESSED) and not self._gzip and not self._zstd:
+            self.raw.close()
             kind = "gzip" if name.lower().endswith(".gz") else "zstd"
             raise UserError(f"{name}: is not a {kind} file, whatever its name says. Compress it, or rename it.")
         # How much has been used, where the place in the file does not say it: parquet jumps about, and a closed file.

@@ -102,7 +102,7 @@ class LabelledData:
 
 def place(source: str, line: int) -> str:
     """Name a place in a file, as messages do: `reviews.csv line 214`."""
-    unit = "row" if ".parquet" in source else "line"
+    unit = "row" if ".parquet" in source.rpartition("/")[2] else "line"
     return f"{source} {unit} {line}"
 
 

@@ -3,10 +3,13 @@ r"""Unlabelled text, streamed: whatever files the user has → `Document`s.
     texts = Texts(["reviews/", "more/*.csv.gz"], ReadOptions(skip_empty=True))
     for document in texts: ...
 
-A corpus is never in memory: what is held is a chunk of about a megabyte, or one document if that is longer, and no
-document may be longer than `--max-document-mb`. A `Texts` can be read again and again, standard input included.
+A corpus is never in memory: what is held is a chunk of 64 KB, or one document if that is longer, and no document may be
+longer than `--max-document-mb`; reading a 2 GB text file takes 18 MB in all. A `Texts` can be read again and again,
+standard input included.
 
-RATES
+On one core, movie reviews of 1.3 KB come as documents at 590 MB/s from .txt, 220 from .txt.zst, 190 from .parquet and
+about 145 from .txt.gz, .csv and .jsonl; French ones of 0.5 KB at 280 MB/s from .txt. Making a document costs about a
+microsecond, so that lines of 100 bytes come at 120 MB/s.
 
 A plain text file is cut into documents by `--documents`:
 

@@ -1,6 +1,6 @@
 r"""Rows of csv, tsv, jsonl and parquet files, as they come, with the columns that hold text and label.
 
-A table is never held whole: csv and jsonl go by the line, parquet by small batches out of one row group at a time.
+A table is never held whole: csv and jsonl go by the line, parquet by batches of about 4 MB out of one row group.
 
     csv, tsv   the first row names the columns; fields may be quoted, and then hold line breaks, which are kept as they
                are; quotes inside a quoted field are doubled. Read strictly: a quote that is not closed, or a row with
@@ -34,7 +34,8 @@ LABEL_NAMES = (
 )
 # fmt: on
 
-PARQUET_BATCH = 64
+# Text of a parquet file that is held at a time, if its rows are about equally long.
+PARQUET_BATCH = 4_000_000
 
 
 # (line, text, label): a blank line between rows has None for its text. A plain tuple, since there may be millions.
@@ -110,8 +111,9 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
             if columns.count(name) > 1:
                 raise UserError(f"{file.name}: two columns are called {name!r}. Rename one.")
         total = max(1, table.metadata.num_rows)
+        size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
-        for batch in table.iter_batches(PARQUET_BATCH, columns=chosen):
+        for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=chosen):
             texts = batch.column(chosen[0]).to_pylist()
             labels = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
             for row, (value, label) in enumerate(zip(texts, labels, strict=True), number):
@@ -129,7 +131,7 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
 
 def _find_column(role: str, columns: Sequence[str], wanted: str | None, usual: Sequence[str], name: str) -> int:
     folded = [column.strip().casefold() for column in columns]
-    if wanted is not None and wanted in columns:
+    if wanted is not None and list(columns).count(wanted) == 1:
         return list(columns).index(wanted)
     for each in usual if wanted is None else [wanted.strip().casefold()]:
         if folded.count(each) > 1:

@@ -227,6 +227,8 @@ def test_columns_by_priority_and_by_name() -> None:
     write("b.csv", "Text,text\nupper,lower\n")
     assert read("b.csv", text_column="text")[0][0] == "lower"
     assert error("b.csv") == "b.csv: two columns are called 'text'. Choose with --text-column, or rename one."
+    write("c.csv", "text,text\none,two\n")
+    assert error("c.csv", text_column="text").startswith("c.csv: two columns are called 'text'.")
 
 
 def test_columns_that_are_not_there() -> None:
