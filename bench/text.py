@@ -30,7 +30,7 @@ def reviews() -> list[str]:
 
 
 def encoding_rate() -> None:
-    """A text file into a store (read, fingerprint, encode, write, sync), against `encode_batch` of strings in memory."""
+    """Put a text file into a store (read, hash, encode, write, sync), against `encode_batch` of strings in memory."""
     texts = reviews()[:10_000]
     tokenizer = train_tokenizer([Document(text, "imdb", 1) for text in texts[:2000]], quiet=True)
     with tempfile.TemporaryDirectory() as folder:
