@@ -12,8 +12,8 @@ a model of width 256 with 3.0 M parameters in its blocks; work is in millions of
      16,384         1.30          95 %                 58 %                   9.4               3.9
      32,768         1.24          85 %                 74 %                  14.1               3.7
 
-The default is 8,192: from there on a doubling makes texts 5 to 7 % shorter and pretraining a third to a half dearer, and
-more and more of the model is rare entries that a small corpus says little about. No size leaves anything unknown.
+The default is 8,192: from there on a doubling makes texts 5 to 7 % shorter and pretraining a third to a half dearer,
+and more and more of the model is rare entries that a small corpus says little about. No size leaves an unknown.
 
 A large corpus is sampled: pieces of a vocabulary are frequent by definition, and frequent things show in a sample.
 """
