@@ -66,6 +66,7 @@ class InputFile:
             raise UserError(f"{name}: is not a {kind} file, whatever its name says. Compress it, or rename it.")
         # How much has been used, where the place in the file does not say it: parquet jumps about, and a closed file.
         self.fraction: float | None = None
+        self._copy: IO[bytes] | None = None
 
     def __enter__(self) -> InputFile:
         return self
@@ -73,6 +74,8 @@ class InputFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.fraction = self.position / max(1, self.size)
         self.raw.close()
+        if self._copy:
+            self._copy.close()
 
     @property
     def position(self) -> int:
@@ -100,11 +103,11 @@ class InputFile:
         """Return a binary file that can be read at any place: the file itself, or a decompressed temporary copy."""
         if not self._gzip and not self._zstd:
             return self.raw
-        copy = tempfile.TemporaryFile()  # noqa: SIM115 (goes away with the last reference)
+        self._copy = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the file)
         for chunk in self.chunks():
-            copy.write(chunk)
-        copy.seek(0)
-        return copy
+            self._copy.write(chunk)
+        self._copy.seek(0)
+        return self._copy
 
     def _zstd_chunks(self) -> Iterator[bytes]:
         # Not zstandard's own stream reader: at a frame that is cut short it ends as if all were well.

@@ -12,10 +12,12 @@ A file without an extension is taken for plain text, as old corpora often have i
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 import stat
 import sys
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,8 +55,6 @@ class Source:
     format: str
     size: int
     "Bytes on disk."
-    copy: tempfile.TemporaryDirectory[str] | None = None
-    "Keeps the temporary copy as long as somebody may read it."
 
     def is_new(self, seen: set[Path], skipped: Counter[str]) -> bool:
         """Tell whether the file is not among those seen, whatever name it goes by; count it if it is."""
@@ -193,8 +193,14 @@ def _match(given: str, options: ReadOptions, skipped: Counter[str], formats: Seq
 
 
 def _copied(name: str, stream: IO[bytes], kind: str) -> Source:
-    folder = tempfile.TemporaryDirectory(prefix="rehead-")
-    path = Path(folder.name) / "input"
-    with path.open("wb") as copy:
-        shutil.copyfileobj(stream, copy, 1 << 20)
-    return Source(name, path, kind, path.stat().st_size, folder)
+    """Copy a stream to a temporary file, which goes when the source goes, or the program."""
+    handle, path = tempfile.mkstemp(prefix="rehead-")
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+            source = Source(name, Path(path), kind, copy.tell())
+    except BaseException:
+        Path(path).unlink()
+        raise
+    weakref.finalize(source, Path(path).unlink, missing_ok=True)
+    return source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import io
 import json
@@ -481,6 +482,11 @@ def test_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(texts) == list(texts) == [("one", "-", 1), ("two", "-", 2)]
     assert texts.fingerprint() == texts.fingerprint()
     assert texts.bytes_read == texts.total_bytes > 0
+    copy = texts.files[0].path
+    assert copy.exists()
+    del texts
+    gc.collect()
+    assert not copy.exists()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text\none\n")))
     assert read("-", input_format="csv") == [("one", "-", 2)]
 
@@ -497,8 +503,8 @@ def test_a_named_pipe() -> None:
 
 
 def test_bytes_read_grow_to_the_total() -> None:
-    write("a.txt", "line\n" * 100_000)
-    pq.write_table(pa.table({"text": ["text"] * 1000}), "b.parquet")
+    write("a.txt", "line\n" * 200_000)
+    pq.write_table(pa.table({"text": ["text"] * 5000}), "b.parquet")
     texts = Texts(["a.txt", "b.parquet"])
     for _ in range(2):
         seen = [texts.bytes_read for _ in texts]
