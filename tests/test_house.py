@@ -88,7 +88,17 @@ def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> No
 HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["inspect", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["inspect", "--help"],
+        ["data", "--help"],
+        ["data", "check", "--help"],
+        ["data", "export", "--help"],
+    ],
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import sys

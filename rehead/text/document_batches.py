@@ -8,7 +8,10 @@ Since the number and size of the batches never change, a step is a pure function
 every document is there once per epoch, and only one batch, that of the shortest, is not full.
 
 Where documents are so few that a tenth of the length does not fill two batches, a bucket is wider: with always the
-same partners there would be nothing to shuffle. PADDING
+same partners there would be nothing to shuffle.
+
+Padding on IMDb, with a budget of 8,192 tokens and documents cut at 512: 3.7 % of 25,000 reviews, 4.5 % of 1,600, and
+32 % of 100, where five batches have to hold all lengths.
 """
 
 from __future__ import annotations

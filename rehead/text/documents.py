@@ -58,14 +58,14 @@ class ReadOptions:
     "Drop empty texts and examples without a label, and say how many, instead of stopping at the first."
 
     max_document_mb: float = 16
-    "The longest document that is taken for one, in millions of characters."
+    "The longest document that is taken for one, in megabytes of UTF-8."
 
     input_format: Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"] | None = None
     "What the files are, whatever their names end in. Left out: by extension; standard input is txt."
 
     @property
-    def character_limit(self) -> int:
-        """The longest document, in characters."""
+    def document_limit(self) -> int:
+        """The longest document, in bytes."""
         if not 0 < self.max_document_mb < 1e6:
             raise UserError(f"--max-document-mb {self.max_document_mb:g}: must be above 0 and below a million.")
         return max(1, int(self.max_document_mb * 1e6))
@@ -102,7 +102,7 @@ class LabelledData:
 
 def place(source: str, line: int) -> str:
     """Name a place in a file, as messages do: `reviews.csv line 214`."""
-    unit = "row" if ".parquet" in source else "line"
+    unit = "row" if ".parquet" in source.rpartition("/")[2] else "line"
     return f"{source} {unit} {line}"
 
 

@@ -24,16 +24,26 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from rehead.errors import UserError
 from rehead.text.decoding import COMPRESSED, InputFile
 from rehead.text.documents import LabelledData, ReadOptions, place
 from rehead.text.readers import kept_rows, read_rows
-from rehead.text.sources import Source, find_sources, visible, walk_folder
+from rehead.text.sources import Source, find_sources, named, visible, walk_folder
 from rehead.text.tables import Row, check_whole
 
 TABLES = ("csv", "tsv", "jsonl", "parquet")
 PIECES, LABEL = (".review.spm", ".spm"), ".label"
+
+
+class Part(NamedTuple):
+    """A file with examples, and where their labels are."""
+
+    source: Source
+    labels: Path | str | None = None
+    "A file with a label per line, or the label of all (a class folder); None: in the file itself."
+
 
 # (text, label, file, line) before it is known whether the set is multi-label; a list of labels is a tuple.
 Raw = tuple[str, str | tuple[str, ...], str, int]
@@ -46,8 +56,11 @@ def read_examples(
     options = options or ReadOptions()
     skipped: Counter[str] = Counter()
     raw: list[Raw] = []
-    for given in [paths] if isinstance(paths, str | Path) else paths:
-        raw += _read(str(given), options, skipped)
+    seen: set[Path] = set()
+    for given in named(paths):
+        for part in _find_parts(given, options, skipped):
+            if part.source.is_new(seen, skipped):
+                raw += _read_part(part, options, skipped)
     if not raw:
         raise UserError("no example is left: all that was found is empty.")
     multilabel = any(isinstance(label, tuple) or "|" in label for _, label, _, _ in raw)
@@ -106,28 +119,45 @@ def label_name(value: object, at: str) -> str:
         name = str(value).strip()
         check_whole(name, at)
         return name
-    raise UserError(f"{at}: a label is a {type(value).__name__}. Give a string, a number, or a list of these.")
+    raise UserError(f"{at}: a label is of type {type(value).__name__}. Give a string, a number, or a list of these.")
 
 
-def _read(given: str, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    pair = _find_pair(Path(given))
+def _find_parts(given: str, options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+    path = Path(given)
+    pair = _find_pair(path)
     if pair:
-        return _read_pair(*pair, options, skipped)
-    if given and Path(given).is_dir() and any(each.is_dir() for each in visible(Path(given), Counter())):
-        return _read_classes(Path(given), options, skipped)
-    return _read_tables(find_sources([given], options, skipped, TABLES), options, skipped)
+        return [pair]
+    if given and path.is_dir() and any(each.is_dir() for each in visible(path, Counter())):
+        return _find_classes(path, options, skipped)
+    return [Part(source) for source in find_sources(given, options, skipped, TABLES)]
 
 
-def _read_tables(sources: list[Source], options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    for source in sources:
-        with InputFile(source.path, source.name) as file:
-            rows = read_rows(file, source.format, options, labelled=True)
-            yield from _labelled_rows(rows, source.name, options, skipped)
+def _find_pair(given: Path) -> Part | None:
+    """Find the file of pieces and that of labels, if the name is one of theirs or their stem."""
+    name = given.name
+    for ending in COMPRESSED:
+        name = name.removesuffix(ending)
+    ending = next((each for each in (*PIECES, LABEL) if name.endswith(each)), "")
+    stem = name.removesuffix(ending)
+    if not stem or (not ending and given.exists()):
+        return None
+    pieces, labels = _beside(given, stem, PIECES), _beside(given, stem, [LABEL])
+    if pieces and labels:
+        return Part(Source(str(pieces), pieces, "spm", pieces.stat().st_size), labels)
+    if pieces or labels:
+        missing = LABEL if pieces else PIECES[0]
+        raise UserError(f"{pieces or labels}: belongs with {given.with_name(stem + missing)}, which is not there.")
+    return None
 
 
-def _read_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    """Read a folder with one subfolder per class."""
-    options = dataclasses.replace(options, documents=options.documents or "file")
+def _beside(given: Path, stem: str, endings: Sequence[str]) -> Path | None:
+    """Find the first of the files stem + ending that is there, compressed or not."""
+    paths = (given.with_name(stem + ending + more) for ending in endings for more in ("", *COMPRESSED))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _find_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+    """Find the files in a folder with one subfolder per class."""
     entries = visible(folder, skipped)
     classes = [entry for entry in entries if entry.is_dir()]
     inside = [{each.name for each in visible(entry, Counter()) if each.is_dir()} for entry in classes]
@@ -138,56 +168,19 @@ def _read_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> 
         )
     if len(entries) > len(classes):
         skipped["file beside the class folders"] += len(entries) - len(classes)
+    parts: list[Part] = []
     for entry in classes:
-        sources = walk_folder(entry, options, skipped, None)
+        sources = walk_folder(entry, options, skipped)
         if not sources:
             raise UserError(f"{entry}: no text in this class folder. Add examples, or remove it.")
-        for source in sources:
-            with InputFile(source.path, source.name) as file:
-                rows = ((line, text, entry.name) for line, text, _ in read_rows(file, source.format, options))
-                yield from _labelled_rows(rows, source.name, options, skipped)
+        parts += [Part(source, entry.name) for source in sources]
+    return parts
 
 
-def _find_pair(given: Path) -> tuple[Path, Path] | None:
-    """Find the file of pieces and that of labels, if the name is one of theirs or their stem."""
-    name = given.name
-    for ending in COMPRESSED:
-        name = name.removesuffix(ending)
-    ending = next((each for each in (*PIECES, LABEL) if name.endswith(each)), "")
-    stem = name.removesuffix(ending)
-    if not stem or (not ending and given.exists()):
-        return None
-    beside = [given.with_name(stem + each + more) for each in (*PIECES, LABEL) for more in ("", *COMPRESSED)]
-    there = [path for path in beside if path.is_file()]
-    pieces = next((path for path in there if LABEL not in path.suffixes[-2:]), None)
-    labels = next((path for path in there if LABEL in path.suffixes[-2:]), None)
-    if pieces and labels:
-        return pieces, labels
-    if pieces or labels:
-        missing = LABEL if pieces else PIECES[0]
-        raise UserError(f"{pieces or labels}: belongs with {given.with_name(stem + missing)}, which is not there.")
-    return None
-
-
-def _read_pair(pieces: Path, labels: Path, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    by_line = dataclasses.replace(options, documents="line")
-    with InputFile(pieces, str(pieces)) as file:
-        texts = _without_blank_end([text for _, text, _ in read_rows(file, "spm", by_line)])
-    with InputFile(labels, str(labels)) as file:
-        values = _without_blank_end([value for _, value, _ in read_rows(file, "txt", by_line)])
-    if len(texts) != len(values):
-        longer = place(str(pieces if len(texts) > len(values) else labels), min(len(texts), len(values)) + 1)
-        raise UserError(
-            f"{pieces} has {len(texts)} texts, but {labels} has {len(values)} labels: nothing goes with {longer}. "
-            "Give every line of one a line of the other."
-        )
-    rows = ((line, text, value) for line, (text, value) in enumerate(zip(texts, values, strict=True), 1))
-    yield from _labelled_rows(rows, str(pieces), options, skipped)
-
-
-def _labelled_rows(rows: Iterator[Row], name: str, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    """Name the labels; an empty one is an error, or counted, as the options say."""
-    for line, text, value in kept_rows(rows, name, options, skipped):
+def _read_part(part: Part, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
+    """Read one file, with its labels named; an empty one is an error, or counted, as the options say."""
+    name = part.source.name
+    for line, text, value in kept_rows(_rows(part, options), name, options, skipped):
         at = place(name, line)
         label = tuple(label_name(each, at) for each in value) if isinstance(value, list) else label_name(value, at)
         if label != "":
@@ -196,6 +189,35 @@ def _labelled_rows(rows: Iterator[Row], name: str, options: ReadOptions, skipped
             skipped["empty label"] += 1
         else:
             raise UserError(f"{at}: label is empty. Give every text a label, or drop those without with --skip-empty.")
+
+
+def _rows(part: Part, options: ReadOptions) -> Iterator[Row]:
+    source, labels = part
+    if isinstance(labels, Path):
+        yield from _paired_rows(source, labels, options)
+        return
+    if labels is not None:
+        options = dataclasses.replace(options, documents=options.documents or "file")
+    with InputFile(source.path, source.name) as file:
+        for line, text, label in read_rows(file, source.format, options, labelled=labels is None):
+            yield line, text, label if labels is None else labels
+
+
+def _paired_rows(source: Source, labels: Path, options: ReadOptions) -> Iterator[Row]:
+    """Put lines of pieces and lines of labels side by side; blank lines at the end of either do not count."""
+    by_line = dataclasses.replace(options, documents="line")
+    with InputFile(source.path, source.name) as file:
+        texts = _without_blank_end([text for _, text, _ in read_rows(file, "spm", by_line)])
+    with InputFile(labels, str(labels)) as file:
+        values = _without_blank_end([value for _, value, _ in read_rows(file, "txt", by_line)])
+    if len(texts) != len(values):
+        longer = source.name if len(texts) > len(values) else str(labels)
+        raise UserError(
+            f"{source.name} has {len(texts)} texts, but {labels} has {len(values)} labels: nothing goes with "
+            f"{place(longer, min(len(texts), len(values)) + 1)}. Give every line of one a line of the other."
+        )
+    for line, (text, value) in enumerate(zip(texts, values, strict=True), 1):
+        yield line, text, value
 
 
 def _label_set(label: str | tuple[str, ...], at: str) -> tuple[str, ...]:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 LongRule = Literal["head", "tail", "head+tail", "windows"]
@@ -38,12 +37,16 @@ class Pieces(NamedTuple):
 
     def read(self, piece: int, ids: NDArray[Any]) -> NDArray[Any]:
         """Take a piece out of the ids of its document."""
+        import numpy as np
+
         start, head, tail = int(self.start[piece]), int(self.head[piece]), int(self.tail[piece])
         return np.concatenate((ids[start : start + head], ids[len(ids) - tail :]))
 
 
 def cut_long(lengths: NDArray[np.int64], limit: int, rule: LongRule) -> Pieces:
     """Cut the documents that are longer than `limit`, as the rule says."""
+    import numpy as np
+
     if limit < 1:
         raise ValueError(f"a limit of {limit} leaves nothing")
     cut = int(np.sum(lengths > limit))

@@ -12,7 +12,7 @@ The epochs make one endless sequence: place p is position p mod n of epoch p // 
 across the end of an epoch if need be, so nothing is dropped there. Rank r of w takes the r-th part of every step's
 places, in order: the ranks together see what one process would see, whatever their number.
 
-Measured: 0.6 µs per position, in batches of 64.
+Measured: 0.3 µs per position in bulk, 0.6 ms for a batch of 64.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def part_of(size: int, rank: int, world: int) -> slice:
     return slice(size * rank // world, size * (rank + 1) // world)
 
 
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Turn numbers into numbers that look like chance, one to one (the finaliser of splitmix64)."""
-    bits = bits + GOLDEN
+    bits: NDArray[np.uint64] = numbers + GOLDEN
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
+    bits ^= bits >> np.uint64(31)
+    return bits

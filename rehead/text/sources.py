@@ -12,10 +12,12 @@ A file without an extension is taken for plain text, as old corpora often have i
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 import stat
 import sys
 import tempfile
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,33 +55,44 @@ class Source:
     format: str
     size: int
     "Bytes on disk."
-    copy: tempfile.TemporaryDirectory[str] | None = None
-    "Keeps the temporary copy as long as somebody may read it."
+
+    def is_new(self, seen: set[Path], skipped: Counter[str]) -> bool:
+        """Tell whether the file is not among those seen, whatever name it goes by; count it if it is."""
+        real = self.path.resolve()
+        if real in seen:
+            skipped["file named twice"] += 1
+            return False
+        seen.add(real)
+        return True
 
 
 def find_sources(
-    paths: Sequence[str | Path], options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None = None
+    paths: Sequence[str | Path] | str | Path,
+    options: ReadOptions,
+    skipped: Counter[str],
+    formats: Sequence[str] | None = None,
 ) -> list[Source]:
     """Expand folders and globs; count in `skipped` what is left out; complain of what is not there.
 
     With `formats`, a folder gives only files of these, and a file of another is an error.
     """
-    if not paths:
-        raise UserError("no file to read: name one, or a folder, or - for standard input.")
     found: list[Source] = []
-    for given in paths:
-        found += _expand(str(given), options, skipped, formats)
-    once: dict[Path, Source] = {}
-    for source in found:
-        key = source.path if source.copy else source.path.resolve()
-        if key in once:
-            skipped["file named twice"] += 1
-        once.setdefault(key, source)
-    return list(once.values())
+    for given in named(paths):
+        found += _expand(given, options, skipped, formats)
+    seen: set[Path] = set()
+    return [source for source in found if source.is_new(seen, skipped)]
+
+
+def named(paths: Sequence[str | Path] | str | Path) -> list[str]:
+    """List what the user named, which must be something."""
+    names = [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+    if not names:
+        raise UserError("no file to read: name one, or a folder, or - for standard input.")
+    return names
 
 
 def walk_folder(
-    folder: Path, options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None
+    folder: Path, options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None = None
 ) -> list[Source]:
     """Find every readable file in a folder, at any depth, sorted by name."""
     found: list[Source] = []
@@ -180,8 +193,14 @@ def _match(given: str, options: ReadOptions, skipped: Counter[str], formats: Seq
 
 
 def _copied(name: str, stream: IO[bytes], kind: str) -> Source:
-    folder = tempfile.TemporaryDirectory(prefix="rehead-")
-    path = Path(folder.name) / "input"
-    with path.open("wb") as copy:
-        shutil.copyfileobj(stream, copy, 1 << 20)
-    return Source(name, path, kind, path.stat().st_size, folder)
+    """Copy a stream to a temporary file, which goes when the source goes, or the program."""
+    handle, path = tempfile.mkstemp(prefix="rehead-")
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+            source = Source(name, Path(path), kind, copy.tell())
+    except BaseException:
+        Path(path).unlink()
+        raise
+    weakref.finalize(source, Path(path).unlink, missing_ok=True)
+    return source

@@ -169,10 +169,10 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         progress("encoding", texts.total_bytes, unit="B", quiet=quiet) as bar,
     ):
         offsets_file.write(np.zeros(1, np.int64))
-        for ids, lengths, bytes_read in encoded(texts, tokenizer, dtype):
+        for ids, ends, bytes_read in encoded(texts, tokenizer, dtype):
             ids_file.write(ids)
-            offsets_file.write(tokens + np.cumsum(lengths))
-            tokens, documents = tokens + len(ids), documents + len(lengths)
+            offsets_file.write(tokens + ends)
+            tokens, documents = tokens + len(ids), documents + len(ends)
             bar.reach(bytes_read)
     if not documents:
         raise UserError("There is no document to encode.")

@@ -1,6 +1,6 @@
 r"""Rows of csv, tsv, jsonl and parquet files, as they come, with the columns that hold text and label.
 
-A table is never held whole: csv and jsonl go by the line, parquet by small batches out of one row group at a time.
+A table is never held whole: csv and jsonl go by the line, parquet by batches of about 4 MB out of one row group.
 
     csv, tsv   the first row names the columns; fields may be quoted, and then hold line breaks, which are kept as they
                are; quotes inside a quoted field are doubled. Read strictly: a quote that is not closed, or a row with
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rehead.errors import UserError
-from rehead.text.decoding import InputFile, line_blocks, line_ends, raw_lines
+from rehead.text.decoding import InputFile, line_blocks, line_ends, utf8_size
 from rehead.text.documents import ReadOptions, place
 
 # In order of priority: a file with both "text" and "title" has its text in "text".
@@ -34,44 +34,33 @@ LABEL_NAMES = (
 )
 # fmt: on
 
-PARQUET_BATCH = 64
+# Text of a parquet file that is held at a time, if its rows are about equally long.
+PARQUET_BATCH = 4_000_000
 
 
 # (line, text, label): a blank line between rows has None for its text. A plain tuple, since there may be millions.
 Row = tuple[int, str | None, Any]
 
 
-def find_column(role: str, columns: Sequence[str], wanted: str | None, name: str) -> int:
-    """Find the place of the column for a role ("text" or "label") among a table's columns."""
-    folded = [column.strip().casefold() for column in columns]
-    if wanted is not None:
-        for among, looked_for in ((list(columns), wanted), (folded, wanted.strip().casefold())):
-            if among.count(looked_for) > 1:
-                raise UserError(f"{name}: two columns are called {wanted!r}. Rename one.")
-            if looked_for in among:
-                return among.index(looked_for)
-        raise UserError(f"{name}: no column {wanted!r}. There are: {_listed(columns)}.")
-    for usual in TEXT_NAMES if role == "text" else LABEL_NAMES:
-        if folded.count(usual) > 1:
-            raise UserError(f"{name}: two columns are called {usual!r}. Choose with --{role}-column, or rename one.")
-        if usual in folded:
-            return folded.index(usual)
-    raise UserError(
-        f"{name}: cannot tell which column holds the {role}. "
-        f"Choose with --{role}-column; there are: {_listed(columns)}."
-    )
+def find_columns(columns: Sequence[str], options: ReadOptions, name: str, *, labelled: bool) -> list[int]:
+    """Find the places of the text column and, in a labelled table, of the label column."""
+    text = _find_column("text", columns, options.text_column, TEXT_NAMES, name)
+    if not labelled:
+        return [text]
+    label = _find_column("label", columns, options.label_column, LABEL_NAMES, name)
+    if text == label:
+        raise UserError(f"{name}: {columns[text]!r} cannot be both text and label: see --text-column, --label-column.")
+    return [text, label]
 
 
 def csv_rows(file: InputFile, options: ReadOptions, delimiter: str, *, labelled: bool) -> Iterator[Row]:
     """Read a csv or tsv file."""
     header: list[str] = []
-    text_at = label_at = 0
-    for line, fields in _csv_records(file, options.character_limit, delimiter):
+    at: list[int] = []
+    for line, fields in _csv_records(file, options.document_limit, delimiter):
         if not header:
             header = fields
-            if header:
-                text_at = find_column("text", header, options.text_column, file.name)
-                label_at = find_column("label", header, options.label_column, file.name) if labelled else text_at
+            at = find_columns(header, options, file.name, labelled=labelled) if header else []
         elif not fields:
             yield line, None, None
         elif len(fields) != len(header):
@@ -80,13 +69,13 @@ def csv_rows(file: InputFile, options: ReadOptions, delimiter: str, *, labelled:
                 f"({_listed(header)}). Put quotes around a field that holds a {_spelt(delimiter)} or a line break."
             )
         else:
-            yield line, fields[text_at], fields[label_at] if labelled else None
+            yield line, fields[at[0]], fields[at[1]] if labelled else None
 
 
 def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Iterator[Row]:
     """Read a file with one JSON object per line."""
     chosen: list[str] = []  # the keys of the text and, if wanted, of the label
-    for first, lines in line_blocks(file, options.character_limit):
+    for first, lines in line_blocks(file, options.document_limit):
         for number, line in enumerate(lines, first):
             if not line or line.isspace():
                 yield number, None, None
@@ -95,9 +84,7 @@ def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Itera
             record = _json_object(line, at)
             if not chosen:
                 keys = list(record)
-                chosen = [keys[find_column("text", keys, options.text_column, at)]]
-                if labelled:
-                    chosen += [keys[find_column("label", keys, options.label_column, at)]]
+                chosen = [keys[each] for each in find_columns(keys, options, at, labelled=labelled)]
             for key in chosen:
                 if key not in record:
                     raise UserError(f"{at}: no {_clipped(key)!r} in this object. There are: {_listed(list(record))}.")
@@ -119,26 +106,44 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
         # Without pre-buffering, pages are read as they are needed, not a whole row group ahead.
         table = pyarrow.parquet.ParquetFile(file.seekable(), pre_buffer=False, buffer_size=1 << 20)
         columns = list(table.schema_arrow.names)
-        text = columns[find_column("text", columns, options.text_column, file.name)]
-        label = columns[find_column("label", columns, options.label_column, file.name)] if labelled else None
-        for name in {text, label} - {None}:
+        chosen = [columns[each] for each in find_columns(columns, options, file.name, labelled=labelled)]
+        for name in chosen:
             if columns.count(name) > 1:
                 raise UserError(f"{file.name}: two columns are called {name!r}. Rename one.")
         total = max(1, table.metadata.num_rows)
-        for batch in table.iter_batches(PARQUET_BATCH, columns=[text] if label is None else [text, label]):
-            texts = batch.column(text).to_pylist()
-            labels = batch.column(label).to_pylist() if label is not None else [None] * len(texts)
-            for row, (value, name) in enumerate(zip(texts, labels, strict=True), number):
+        size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
+        file.fraction = 0.0
+        for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=chosen):
+            texts = batch.column(chosen[0]).to_pylist()
+            labels = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
+            for row, (value, label) in enumerate(zip(texts, labels, strict=True), number):
                 at = place(file.name, row)
-                if len(content := _text(value, at)) > options.character_limit:
+                if utf8_size(text := _text(value, at)) > options.document_limit:
                     raise UserError(f"{at}: the text is longer than --max-document-mb allows. Cut it, or allow more.")
-                yield row, content, name
+                yield row, text, label
             number += len(texts)
             file.fraction = min(1.0, (number - 1) / total)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
         raise UserError(
             f"{file.name}: not a parquet file, or a damaged one, from row {number} on ({error})."
         ) from error
+
+
+def _find_column(role: str, columns: Sequence[str], wanted: str | None, usual: Sequence[str], name: str) -> int:
+    folded = [column.strip().casefold() for column in columns]
+    if wanted is not None and list(columns).count(wanted) == 1:
+        return list(columns).index(wanted)
+    for each in usual if wanted is None else [wanted.strip().casefold()]:
+        if folded.count(each) > 1:
+            raise UserError(f"{name}: two columns are called {each!r}. Choose with --{role}-column, or rename one.")
+        if each in folded:
+            return folded.index(each)
+    if wanted is not None:
+        raise UserError(f"{name}: no column {wanted!r}. There are: {_listed(columns)}.")
+    raise UserError(
+        f"{name}: cannot tell which column holds the {role}. "
+        f"Choose with --{role}-column; there are: {_listed(columns)}."
+    )
 
 
 def _csv_records(file: InputFile, limit: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -148,18 +153,21 @@ def _csv_records(file: InputFile, limit: int, delimiter: str) -> Iterator[tuple[
 
     def feed() -> Iterator[str]:
         size = 0
-        for line in raw_lines(file, limit):
-            size = size + len(line) if lines else len(line)
-            lines.append(line)
-            if size > limit:
-                opened = _open_quote(lines, delimiter)
-                at = place(file.name, begin if opened is None else begin + opened)
-                why = "the row" if opened is None else "a quote opens here that is not closed, or the row"
-                raise UserError(
-                    f"{at}: {why} goes on for more than {limit:,} characters. "
-                    "Close the quote, or allow longer texts with --max-document-mb."
-                )
-            yield line
+        for _, block in line_blocks(file, limit, keep_ends=True):
+            for line in block:
+                size = size + len(line) if lines else len(line)
+                lines.append(line)
+                if size > limit:
+                    raise too_long()
+                yield line
+
+    def too_long() -> UserError:
+        opened = _open_quote(lines, delimiter)
+        what = "the row" if opened is None else "the quote that opens here is not closed, or the row"
+        return UserError(
+            f"{place(file.name, begin + (opened or 0))}: {what} goes on for more than {limit / 1e6:g} MB. "
+            "Close the quote, or allow longer rows with --max-document-mb."
+        )
 
     begin = 1
     reader = csv.reader(feed(), delimiter=delimiter, strict=True)
@@ -207,7 +215,7 @@ def _json_object(line: str, at: str) -> dict[str, Any]:
         reason = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
         raise UserError(f"{at}: not JSON: {reason}. Write one object per line.") from error
     if not isinstance(record, dict):
-        raise UserError(f"{at}: not a JSON object but a {type(record).__name__}. Write one object per line.")
+        raise UserError(f"{at}: of type {type(record).__name__}, not an object. Write one object per line.")
     return record
 
 
@@ -227,7 +235,7 @@ def _text(value: object, at: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{at}: the text is not a string but a {type(value).__name__}. Choose with --text-column.")
+        raise UserError(f"{at}: the text is of type {type(value).__name__}, not a string. Choose with --text-column.")
     return value
 
 

@@ -71,8 +71,8 @@ class Tokenizer:
         named = {role: _find(inner, names) for role, names in USUAL_NAMES.items()}
         self.bos, self.unk, self.mask = (_id(inner, named[role]) for role in ("bos", "unk", "mask"))
         self.pad, self.eos = (_required(inner, named[role], role, name) for role in ("pad", "eos"))
-        _keep_text_out_of(inner, [token for token in named.values() if token is not None])
         _try_out(inner, name)
+        _keep_text_out_of(inner, [token for token in named.values() if token is not None])
 
     @classmethod
     def train(
@@ -215,22 +215,22 @@ def _required(inner: tokenizers.Tokenizer, token: str | None, role: str, name: s
 
 
 def _keep_text_out_of(inner: tokenizers.Tokenizer, specials: list[str]) -> None:
-    """See to it that no text, whatever it contains, is encoded as a special token."""
+    """See to it that no text, whatever it contains, is encoded as a special token: one of these or another."""
     from tokenizers import Regex, pre_tokenizers
 
     inner.add_special_tokens(specials)
     inner.encode_special_tokens = True  # as text, that is: they are not looked for
-    unknown = {inner.token_to_id(name) for name in USUAL_NAMES["unk"]}
     reached = [
-        token
-        for token in specials
-        if inner.token_to_id(token) in set(inner.encode(f"a {token} b{token}", add_special_tokens=False).ids) - unknown
+        added.content
+        for number, added in sorted(inner.get_added_tokens_decoder().items())
+        if added.special and added.content not in USUAL_NAMES["unk"]
+        if number in inner.encode(f"a {added.content} b{added.content}", add_special_tokens=False).ids
     ]
     if reached:
-        # The model has them among its pieces. It cannot find one whose first character stands alone.
-        apart = "|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in reached)
+        # The model has them among its pieces. It cannot find one that is cut before its last character.
+        last = "|".join(f"(?<={re.escape(token[:-1])}){re.escape(token[-1])}" for token in reached)
         steps = [] if inner.pre_tokenizer is None else [inner.pre_tokenizer]
-        steps.append(pre_tokenizers.Split(Regex(apart), "isolated"))
+        steps.append(pre_tokenizers.Split(Regex(last), "merged_with_next"))
         inner.pre_tokenizer = pre_tokenizers.Sequence(steps)
 
 

@@ -3,9 +3,17 @@
 Both begin with the 256 bytes, so that any text in any script is encoded without an unknown token and comes back
 exactly. The same corpus and options give the same `tokenizer.json`, byte for byte.
 
-How large a vocabulary? `bench/text.py --vocabulary` trains on 40,000 IMDb reviews and encodes the next 10,000:
+How large a vocabulary? Trained on 20,000 IMDb reviews, encoding 5,000 others (`python bench/text.py vocabulary`), for
+a model of width 256 with 3.0 M parameters in its blocks; work is in millions of multiply-adds per word, forward:
 
-TABLE
+    entries  tokens/word  entries seen  share of parameters  work, language model  work, classifier
+      4,096         1.55          97 %                 26 %                   6.3               4.6
+      8,192         1.40          98 %                 41 %                   7.1               4.2
+     16,384         1.30          95 %                 58 %                   9.4               3.9
+     32,768         1.24          85 %                 74 %                  14.1               3.7
+
+The default is 8,192: from there on a doubling makes texts 5 to 7 % shorter and pretraining a third to a half dearer,
+and more and more of the model is rare entries that a small corpus says little about. No size leaves an unknown.
 
 A large corpus is sampled: pieces of a vocabulary are frequent by definition, and frequent things show in a sample.
 """

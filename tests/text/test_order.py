@@ -35,8 +35,8 @@ def test_the_order_never_changes_between_versions() -> None:
 def test_every_thing_comes_to_every_position_equally_often(n: int) -> None:
     turns = 4000
     counts = np.zeros((n, n))
-    for epoch in range(turns):
-        counts[np.arange(n), shuffled(np.arange(n), n, 5, epoch)] += 1
+    positions, epochs = np.tile(np.arange(n), turns), np.repeat(np.arange(turns), n)
+    np.add.at(counts, (positions, shuffled(positions, n, 5, epochs)), 1)
     expected = turns / n
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     freedom = (n - 1) ** 2

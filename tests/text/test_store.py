@@ -165,10 +165,17 @@ def test_many_small_batches_come_out_in_order(
 
 def test_parts_join_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehead.text.encoding, "PART_CHARACTERS", 10)
-    assert parts_of("short") == ["short"]
-    assert parts_of("one two three four") == ["one two", " three", " four"]
-    assert parts_of("no. space! between? words") == ["no. space!", " between? ", "words"]
-    assert parts_of("x" * 25) == ["x" * 10, "x" * 10, "x" * 5]
+
+    def parts(text: str) -> list[str]:
+        found = list(parts_of(Document(text, "", 1)))
+        assert [part.last for part in found] == [False] * (len(found) - 1) + [True]
+        return [part.text for part in found]
+
+    assert parts("short") == ["short"]
+    assert parts("") == [""]
+    assert parts("one two three four") == ["one two", " three", " four"]
+    assert parts("no. space! between? words") == ["no. space!", " between? ", "words"]
+    assert parts("x" * 25) == ["x" * 10, "x" * 10, "x" * 5]
 
 
 def test_builders_at_the_same_time_make_one_store(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -1,0 +1,383 @@
+"""Labelled text: every kind of set against a hand-written result, and every mistake against its one line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rehead.errors import UserError
+from rehead.text.documents import Example, ReadOptions
+from rehead.text.labelled import check_classes, read_examples, sort_names
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, so that files have short names in messages."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, data: str | bytes) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return name
+
+
+def read(*paths: str, check: bool = False, **options: object) -> list[tuple[str, tuple[str, ...], str, int]]:
+    return [tuple(each) for each in read_examples(paths, ReadOptions(**options), check=check)]  # type: ignore[misc]
+
+
+def error(*paths: str, check: bool = True, **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        read(*paths, check=check, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+# The kinds of sets
+
+
+def test_csv() -> None:
+    write("a.csv", 'label,text\npos,"good,\nvery"\nneg,bad\npos,fine\nneg,poor\n')
+    data = read_examples("a.csv")
+    assert data.texts == ["good,\nvery", "bad", "fine", "poor"]
+    assert data.labels == [("pos",), ("neg",), ("pos",), ("neg",)]
+    assert data.names == ["neg", "pos"]
+    assert data.multilabel is False
+    assert data.sources == [("a.csv", 2), ("a.csv", 4), ("a.csv", 5), ("a.csv", 6)]
+    assert data.skipped == Counter()
+    assert len(data) == 4
+    assert list(data)[1] == Example(text="bad", labels=("neg",), source="a.csv", line=4)
+
+
+def test_tsv_with_given_columns() -> None:
+    write("a.tsv", "phrase\tverdict\tlabel\none\tyes\tx\ntwo\tno\ty\n")
+    assert read("a.tsv", text_column="phrase", label_column="Verdict") == [
+        ("one", ("yes",), "a.tsv", 2),
+        ("two", ("no",), "a.tsv", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ('"pos"', "pos"),
+        ('" pos "', "pos"),
+        ('"1"', "1"),
+        ("1", "1"),
+        ("1.0", "1"),
+        ("-2", "-2"),
+        ("3.5", "3.5"),
+        ("true", "true"),
+        ("false", "false"),
+        ("1e300", "1e+300"),
+    ],
+)
+def test_label_names_in_jsonl(value: str, name: str) -> None:
+    write("a.jsonl", f'{{"sentence": "one", "class": {value}}}\n')
+    assert read("a.jsonl") == [("one", (name,), "a.jsonl", 1)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["pos", "neg"], ["pos", "neg"]),
+        ([1, 0], ["1", "0"]),
+        ([1.0, 2.5], ["1", "2.5"]),
+        ([True, False], ["true", "false"]),
+    ],
+)
+def test_label_names_in_parquet(labels: list[Any], names: list[str]) -> None:
+    pq.write_table(pa.table({"label": labels, "text": ["one", "two"]}), "a.parquet")
+    assert read("a.parquet") == [("one", (names[0],), "a.parquet", 1), ("two", (names[1],), "a.parquet", 2)]
+
+
+def test_label_columns_by_priority() -> None:
+    write("a.csv", "target,Label,text\nt,l,x\n")
+    assert read("a.csv") == [("x", ("l",), "a.csv", 2)]
+    write("b.csv", "Sentiment,text,id\ns,x,1\n")
+    assert read("b.csv") == [("x", ("s",), "b.csv", 2)]
+
+
+def test_a_folder_per_class() -> None:
+    write("set/pos/1.txt", "good\nbook\n")
+    write("set/pos/deep/2.txt.gz", gzip.compress(b"fine"))
+    write("set/neg/1", "bad\n")
+    write("set/neg/.hidden", "no")
+    write("set/neg/cover.png", b"\x89PNG")
+    write("set/README.txt", "about")
+    data = read_examples("set", check=False)
+    assert list(data) == [
+        ("bad", ("neg",), "set/neg/1", 1),
+        ("good\nbook", ("pos",), "set/pos/1.txt", 1),
+        ("fine", ("pos",), "set/pos/deep/2.txt.gz", 1),
+    ]
+    assert data.skipped == Counter(
+        {"hidden file": 1, "file with the extension .png": 1, "file beside the class folders": 1}
+    )
+    assert [text for text, *_ in read("set", documents="line")] == ["bad", "good", "book", "fine"]
+
+
+def test_a_folder_of_parts_is_not_one_of_classes() -> None:
+    for part in ("test", "train"):
+        for name in ("neg", "pos"):
+            write(f"set/{part}/{name}/1.txt", "text")
+    assert error("set") == (
+        "set: its subfolders all hold the same subfolders, so they look like parts, not classes. "
+        "Name one of them, such as set/test."
+    )
+
+
+def test_a_folder_of_tables() -> None:
+    write("set/b.jsonl", '{"text": "two", "label": "y"}\n')
+    write("set/a.csv", "text,label\none,x\n")
+    write("set/notes.txt", "n")
+    data = read_examples("set", check=False)
+    assert list(data) == [("one", ("x",), "set/a.csv", 2), ("two", ("y",), "set/b.jsonl", 1)]
+    assert data.skipped == Counter({"file with the extension .txt": 1})
+
+
+@pytest.mark.parametrize("given", ["a.review.spm", "a.label", "a", "b.spm", "b", "b.label.gz"])
+def test_pieces_with_labels(given: str) -> None:
+    write("a.review.spm", "▁good ▁book s\n▁bad\n")
+    write("a.label", "1\r\n0\n\n")
+    write("b.spm", "▁good ▁book s\n▁bad\n")
+    write("b.label.gz", gzip.compress(b"1\n0\n"))
+    file = "a.review.spm" if given.startswith("a") else "b.spm"
+    assert read(given) == [("good books", ("1",), file, 1), ("bad", ("0",), file, 2)]
+
+
+def test_several_sets_at_once() -> None:
+    write("a.csv", "text,label\none,1\n")
+    write("b.csv", "text,label\ntwo,10\nthree,9\n")
+    data = read_examples(["b.csv", "a.csv"], check=False)
+    assert data.texts == ["two", "three", "one"]
+    assert data.names == ["1", "9", "10"]
+
+
+def test_the_same_file_twice() -> None:
+    write("a.csv", "text,label\none,1\n")
+    data = read_examples(["a.csv", "./a.csv", "*.csv"], check=False)
+    assert data.texts == ["one"]
+    assert data.skipped == Counter({"file named twice": 2})
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text,label\none,x\n")))
+    assert read("-", input_format="csv") == [("one", ("x",), "-", 2)]
+    assert error("-") == "-: txt does not do here: give csv, tsv, jsonl, parquet, or say --input-format."
+
+
+def test_real_pairs(shared_data: Path) -> None:
+    for part, size in (("train", 1600), ("valid", 400)):
+        data = read_examples(shared_data / "cls-books" / part)
+        assert len(data) == size
+        assert Counter(data.labels) == {("0",): size // 2, ("1",): size // 2}
+        assert data.names == ["0", "1"]
+        assert not any("▁" in text for text in data.texts)
+    assert data.labels[:3] == [
+        (line,) for line in (shared_data / "cls-books/valid.label").read_text(encoding="utf-8").split()[:3]
+    ]
+
+
+# Several labels
+
+
+def test_labels_in_a_list() -> None:
+    write(
+        "a.jsonl",
+        '{"text": "1", "labels": ["b", "a", "b"]}\n{"text": "2", "labels": []}\n{"text": "3", "labels": "c"}\n',
+    )
+    data = read_examples("a.jsonl", check=False)
+    assert data.multilabel
+    assert data.labels == [("b", "a"), (), ("c",)]
+    assert data.names == ["a", "b", "c"]
+
+
+def test_labels_in_a_parquet_list() -> None:
+    pq.write_table(pa.table({"text": ["one", "two"], "labels": [[2, 10], []]}), "a.parquet")
+    data = read_examples("a.parquet", check=False)
+    assert (data.multilabel, data.labels, data.names) == (True, [("2", "10"), ()], ["2", "10"])
+
+
+def test_labels_with_a_bar_between() -> None:
+    write("a.csv", "text,label\none,a| b\ntwo,a\nthree,b|b\n")
+    data = read_examples("a.csv")
+    assert (data.multilabel, data.labels, data.names) == (True, [("a", "b"), ("a",), ("b",)], ["a", "b"])
+
+
+@pytest.mark.parametrize("label", ['["a", ""]', '["a", null]', '"a|"', '"|"'])
+def test_an_empty_label_among_several(label: str) -> None:
+    write("a.jsonl", f'{{"text": "one", "label": {label}}}\n')
+    assert error("a.jsonl") == "a.jsonl line 1: one of several labels is empty. Name it, or take it out."
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("label", ['""', '"  "', "null", "NaN"])
+def test_empty_labels(label: str) -> None:
+    write("a.jsonl", f'{{"text": "one", "label": "x"}}\n{{"text": "two", "label": {label}}}\n')
+    assert error("a.jsonl") == (
+        "a.jsonl line 2: label is empty. Give every text a label, or drop those without with --skip-empty."
+    )
+    data = read_examples("a.jsonl", ReadOptions(skip_empty=True), check=False)
+    assert data.texts == ["one"]
+    assert data.skipped == Counter({"empty label": 1})
+
+
+def test_empty_texts() -> None:
+    write("a.csv", "text,label\n ,x\none,y\n,\n")
+    assert error("a.csv").startswith("a.csv line 2: empty text.")
+    data = read_examples("a.csv", ReadOptions(skip_empty=True), check=False)
+    assert data.texts == ["one"]
+    assert data.skipped == Counter({"empty text": 2})
+    write("b.csv", "text,label\n ,x\n")
+    assert error("b.csv", skip_empty=True) == "no example is left: all that was found is empty."
+
+
+@pytest.mark.parametrize("label", ['{"a": 1}', "[[1]]"])
+def test_labels_that_are_none(label: str) -> None:
+    write("a.jsonl", f'{{"text": "one", "label": {label}}}\n')
+    assert error("a.jsonl").startswith("a.jsonl line 1: a label is of type ")
+
+
+def test_half_a_character_in_a_label() -> None:
+    write("a.jsonl", '{"text": "one", "label": "\\udc00"}\n')
+    assert error("a.jsonl").startswith("a.jsonl line 1: \\udc00 is half a character")
+
+
+def test_columns_that_are_not_there() -> None:
+    write("a.csv", "text,verdict\none,x\n")
+    assert error("a.csv") == (
+        "a.csv: cannot tell which column holds the label. Choose with --label-column; there are: text, verdict."
+    )
+    assert error("a.csv", label_column="x") == "a.csv: no column 'x'. There are: text, verdict."
+    assert error("a.csv", label_column="text") == (
+        "a.csv: 'text' cannot be both text and label: see --text-column, --label-column."
+    )
+    write("a.jsonl", '{"text": "one", "label": "x"}\n{"text": "two"}\n')
+    assert error("a.jsonl") == "a.jsonl line 2: no 'label' in this object. There are: text."
+
+
+def test_one_class_only() -> None:
+    write("a.csv", "text,label\none,x\ntwo,x\n")
+    assert error("a.csv") == "a.csv: every example has the same label, 'x'. Give at least two classes."
+    assert len(read("a.csv", check=False)) == 2
+    write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "two", "label": []}\n{"text": "two", "label": ["x"]}\n')
+    assert len(read("a.jsonl", check=True)) == 3, "with or without the one label: two classes"
+    write("b.jsonl", '{"text": "one", "label": []}\n')
+    assert error("b.jsonl") == "b.jsonl: no example has a label. Give at least two classes."
+
+
+def test_a_class_with_a_single_example() -> None:
+    write("a.csv", "text,label\none,x\ntwo,y\nthree,x\n")
+    message = (
+        "a.csv line 3: the only example of the class 'y', so it cannot be both learnt and tested. "
+        "Add examples of it, or take it out."
+    )
+    assert error("a.csv") == message
+    with pytest.raises(UserError) as caught:
+        check_classes(read_examples("a.csv", check=False))
+    assert str(caught.value) == message
+
+
+def test_pairs_of_different_lengths() -> None:
+    write("a.review.spm", "▁one\n▁two\n▁three\n")
+    write("a.label", "1\n0\n")
+    assert error("a") == (
+        "a.review.spm has 3 texts, but a.label has 2 labels: nothing goes with a.review.spm line 3. "
+        "Give every line of one a line of the other."
+    )
+    write("a.label", "1\n0\n1\n0\n")
+    assert "nothing goes with a.label line 4." in error("a")
+
+
+def test_blanks_in_pairs_keep_their_place() -> None:
+    write("a.review.spm", "▁one\n\n▁three\n▁four\n")
+    write("a.label", "1\n0\n\n4\n")
+    assert error("a").startswith("a.review.spm line 2: empty text.")
+    data = read_examples("a", ReadOptions(skip_empty=True), check=False)
+    assert list(data) == [("one", ("1",), "a.review.spm", 1), ("four", ("4",), "a.review.spm", 4)]
+    assert data.skipped == Counter({"empty text": 1, "empty label": 1})
+
+
+def test_half_a_pair() -> None:
+    write("a.review.spm", "▁one\n")
+    write("b.label", "1\n")
+    for name in ("a", "a.review.spm", "a.label"):
+        assert error(name) == "a.review.spm: belongs with a.label, which is not there."
+    assert error("b") == "b.label: belongs with b.review.spm, which is not there."
+    assert error("c.label") == "c.label: no such file or folder."
+
+
+def test_files_that_hold_no_labels() -> None:
+    write("a.txt", "one\n")
+    assert error("a.txt") == "a.txt: txt does not do here: give csv, tsv, jsonl, parquet, or say --input-format."
+    assert error("none.csv") == "none.csv: no such file or folder."
+    assert error("") == "an empty file name: name a file, or a folder, or - for standard input."
+    assert error() == "no file to read: name one, or a folder, or - for standard input."
+    write("set/x/1.pdf", "one")
+    assert error("set") == "set/x: no text in this class folder. Add examples, or remove it."
+
+
+# Names and fingerprints
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        ({"10", "9", "-1", "2.5"}, ["-1", "2.5", "9", "10"]),
+        ({"10", "9", "b"}, ["10", "9", "b"]),
+        ({"1", "1.0"}, ["1", "1.0"]),
+        ({"nan", "1", "-2"}, ["-2", "1", "nan"]),
+        (set(), []),
+    ],
+)
+def test_the_order_of_names(names: set[str], order: list[str]) -> None:
+    assert sort_names(names) == order
+
+
+def test_the_fingerprint_follows_texts_and_labels() -> None:
+    contents = ["one,x\ntwo,y\n", "two,y\none,x\n", "one,y\ntwo,x\n", "one,x\ntwo!,y\n"]
+    prints = [read_examples(write("a.csv", "text,label\n" + each), check=False).fingerprint() for each in contents]
+    assert len(set(prints)) == len(contents)
+    same = read_examples(write("b.jsonl", '{"text":"one","label":"x"}\n{"text":"two","label":"y"}\n'), check=False)
+    assert same.fingerprint() == prints[0]
+
+
+names = (
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="|"), min_size=1).map(str.strip).filter(bool)
+)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: not text.isspace())
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(st.tuples(texts, st.lists(names, max_size=3, unique=True)), min_size=1, max_size=5))
+def test_any_label_comes_back(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, list[str]]]) -> None:
+    folder = tmp_path_factory.mktemp("labels")
+    (folder / "a.jsonl").write_text(
+        "".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows), encoding="utf-8"
+    )
+    pq.write_table(
+        pa.table(
+            {"text": [text for text, _ in rows], "labels": pa.array([each for _, each in rows], pa.list_(pa.string()))}
+        ),
+        folder / "a.parquet",
+    )
+    for file in ("a.jsonl", "a.parquet"):
+        data = read_examples(folder / file, check=False)
+        assert list(zip(data.texts, data.labels, strict=True)) == [(text, tuple(labels)) for text, labels in rows]
+        assert set(data.names) == {name for _, labels in rows for name in labels}
