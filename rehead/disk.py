@@ -50,11 +50,13 @@ def refuse_existing(path: Path) -> None:
     if path.is_dir() and not any(path.iterdir()):
         return
     if path.exists() or path.is_symlink():
-        raise UserError(f"{path} exists already. Choose another name, or say that it may be overwritten.")
+        raise UserError(f"{path} exists already. Choose another name, or allow overwriting (--overwrite).")
 
 
 def flush(path: Path) -> None:
     """Have the operating system put a file's bytes, or a directory's list of names, on the disk now."""
+    if os.name == "nt" and path.is_dir():  # where a directory cannot be opened, and need not be
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -9,13 +9,11 @@ The directory appears whole or not at all: it is written beside its place and th
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rehead.disk import refuse_existing, whole_directory
 from rehead.errors import UserError
 from rehead.options import CommonOptions, positional
 from rehead.text.datasets import Name, Split, load_dataset
@@ -50,14 +48,11 @@ class ExportOptions(CommonOptions):
 
 def export(options: ExportOptions) -> None:
     """Write the parts and say what they are."""
-    # Before the work; once more, by rename, after it.
-    if options.out.exists() and not options.overwrite:
-        raise UserError(f"{options.out} exists. Choose another --out, or replace it with --overwrite.")
-    if options.out.exists() and not options.out.is_dir():
-        raise UserError(f"{options.out} is not a directory. Choose another --out.")
+    if not options.overwrite:
+        refuse_existing(options.out)  # before the work
     split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
     try:
-        _write(split, options.out)
+        _write(split, options.out, options.overwrite)
     except OSError as error:
         raise UserError(f"{error.filename or options.out}: cannot be written: {error.strerror}.") from error
     for file, count in (
@@ -71,18 +66,12 @@ def export(options: ExportOptions) -> None:
         print(f"{split.removed} reviews left out: they repeat another one, exactly or nearly.", file=sys.stderr)
 
 
-def _write(split: Split, out: Path) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
+def _write(split: Split, out: Path, overwrite: bool) -> None:
+    with whole_directory(out, overwrite=overwrite) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in split.unlabelled)
         for name in ("train", "valid", "test"):
             _write_table(made / f"{name}.csv", getattr(split, name))
-        made.chmod(0o777 & ~_umask())
-        _put_in_place(made, out)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _write_table(path: Path, data: LabelledData) -> None:
@@ -90,20 +79,3 @@ def _write_table(path: Path, data: LabelledData) -> None:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["text", "label"])
         rows.writerows((text, "|".join(labels)) for text, labels in zip(data.texts, data.labels, strict=True))
-
-
-def _put_in_place(made: Path, out: Path) -> None:
-    if out.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{out.name}-old-", dir=out.parent))
-        out.rename(old / out.name)
-        made.rename(out)
-        shutil.rmtree(old)
-    else:
-        made.rename(out)
-
-
-def _umask() -> int:
-    """Read the mask for new files, which can only be done by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rehead.errors import UserError
+from rehead.disk import read_json, sha256, whole_directory, write_json
+from rehead.errors import DamagedError, UserError
 from rehead.progress import progress
 from rehead.text.encoding import encoded
 from rehead.text.readers import Texts
@@ -37,10 +35,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 IDS, OFFSETS, DESCRIPTION = "ids.bin", "offsets.bin", "store.json"
-
-
-class StoreError(UserError):
-    """A store is missing, damaged, or not a store."""
 
 
 class TokenStore:
@@ -70,9 +64,9 @@ class TokenStore:
             size = path.stat().st_size if path.is_file() else None
             if size != file["bytes"]:
                 found = "is missing" if size is None else f"has {size:,} bytes instead of {file['bytes']:,}"
-                raise StoreError(f"{path} {found}. Delete {directory} and encode the text again.")
-            if check and _sha256(path) != file["sha256"]:
-                raise StoreError(f"{path} has changed since it was written. Delete {directory} and encode again.")
+                raise DamagedError(f"{path} {found}. Delete {directory} and encode the text again.")
+            if check and sha256(path) != file["sha256"]:
+                raise DamagedError(f"{path} has changed since it was written. Delete {directory} and encode again.")
         return cls(directory, description)
 
     def __len__(self) -> int:
@@ -108,14 +102,10 @@ def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, qu
                 return found
             if why_not and not quiet:
                 print(f"encoding again: {why_not}", file=sys.stderr)
-            made = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-            try:
+            with whole_directory(directory, overwrite=True) as made:
                 _write(texts, tokenizer, made, wanted, quiet=quiet)
-                _put_in_place(made, directory, wanted)
-            finally:
-                shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
-        raise StoreError(f"{directory} cannot be written: {error.strerror or error}.") from error
+        raise UserError(f"{directory} cannot be written: {error.strerror or error}.") from error
     return TokenStore.open(directory)
 
 
@@ -129,10 +119,10 @@ def _usable(directory: Path, wanted: str) -> tuple[TokenStore | None, str]:
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None, ""
     if not (directory / DESCRIPTION).is_file():
-        raise StoreError(f"{directory} exists and is not a token store. Name another place, or remove it.")
+        raise DamagedError(f"{directory} exists and is not a token store. Name another place, or remove it.")
     try:
         found = TokenStore.open(directory, check=True)
-    except StoreError as error:
+    except DamagedError as error:
         return None, str(error)
     if found.fingerprint != wanted:
         return None, f"{directory} was made from other text or with another tokenizer"
@@ -141,17 +131,17 @@ def _usable(directory: Path, wanted: str) -> tuple[TokenStore | None, str]:
 
 def _read_description(directory: Path) -> dict[str, Any]:
     path = directory / DESCRIPTION
+    if not path.is_file():
+        raise DamagedError(f"{directory} is not a token store: it has no {DESCRIPTION}.")
     try:
-        description = dict(json.loads(path.read_text(encoding="utf-8")))
+        description = dict(read_json(path))
         if description["format"] != FORMAT:
-            raise StoreError(f"{path} has format {description['format']}; this version reads {FORMAT}. Encode again.")
+            raise DamagedError(f"{path} has format {description['format']}; this version reads {FORMAT}. Encode again.")
         if description.pop("sha256") == _sha256_of(description):
             return description
-    except FileNotFoundError:
-        raise StoreError(f"{directory} is not a token store: it has no {DESCRIPTION}.") from None
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    raise StoreError(f"{path} is damaged. Delete {directory} and encode the text again.")
+    raise DamagedError(f"{path} is damaged. Delete {directory} and encode the text again.")
 
 
 def _sha256_of(description: dict[str, Any]) -> str:
@@ -186,15 +176,11 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         "dtype": np.dtype(dtype).name,
         "files": {IDS: ids_file.description(), OFFSETS: offsets_file.description()},
     }
-    with (directory / DESCRIPTION).open("w", encoding="utf-8") as file:
-        json.dump({**description, "sha256": _sha256_of(description)}, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_directory(directory)
+    write_json(directory / DESCRIPTION, {**description, "sha256": _sha256_of(description)})
 
 
 class _HashedFile:
-    """A file that is written once, hashed on the way, and synced at the end."""
+    """A file that is written once and hashed on the way."""
 
     def __init__(self, path: Path) -> None:
         self.file: BinaryIO = path.open("wb")
@@ -211,20 +197,10 @@ class _HashedFile:
         self.bytes += len(data)
 
     def __exit__(self, *failed: object) -> None:
-        self.file.flush()
-        os.fsync(self.file.fileno())
         self.file.close()
 
     def description(self) -> dict[str, int | str]:
         return {"bytes": self.bytes, "sha256": self.digest.hexdigest()}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 @contextmanager
@@ -232,33 +208,9 @@ def _only_one_builder(directory: Path) -> Iterator[None]:
     """Let one process at a time make this store. The lock goes with its process, however that ends."""
     try:
         import fcntl
-    except ImportError:  # Windows: each makes its own, and the first to finish is used
+    except ImportError:  # Windows: each makes its own, and the last to finish stands
         yield
         return
     with directory.with_name(f".{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _put_in_place(made: Path, directory: Path, wanted: str) -> None:
-    """Rename the new store to where it belongs, unless another builder was faster."""
-    if _usable(directory, wanted)[0] is not None:
-        return
-    if directory.exists():
-        # An old store leaves its place in one step too; who has it open keeps what it has.
-        old = Path(tempfile.mkdtemp(prefix=f".{directory.name}-old-", dir=directory.parent))
-        directory.rename(old / "store")
-        made.rename(directory)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        made.rename(directory)
-    _sync_directory(directory.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -153,7 +153,7 @@ def test_an_existing_directory_is_kept_unless_told(files: Path, capsys: pytest.C
     Path("rt").mkdir()
     Path("rt/mine.txt").write_text("mine", encoding="utf-8")
     assert exported("--out", "rt") == 2
-    assert "rt exists. Choose another --out, or replace it with --overwrite." in capsys.readouterr().err
+    assert "rt exists already. Choose another name, or allow overwriting (--overwrite)." in capsys.readouterr().err
     assert [path.name for path in Path("rt").iterdir()] == ["mine.txt"]
     assert exported("--out", "rt", "--overwrite", "--quiet") == 0
     assert sorted(path.name for path in Path("rt").iterdir()) == [

@@ -34,7 +34,7 @@ def text_file(path: Path, lines: list[str]) -> str:
     return str(path)
 
 
-def report(paths: list[str], against: list[str] | None = None, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def report(paths: list[str], against: list[str] | None = None, **more: Any) -> dict[str, Any]:
     made = check_parts(paths, against or [], ReadOptions(skip_empty=True), quiet=True, **more)
     return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 

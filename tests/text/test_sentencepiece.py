@@ -22,7 +22,7 @@ WORDS = TEXT.split()
 SENTENCES = [" ".join(WORDS[(a * b + c) % len(WORDS)] for c in range(a % 9 + 2)) for a in range(40) for b in range(5)]
 
 
-def train(kind: str, **options: Any) -> bytes:  # noqa: ANN401
+def train(kind: str, **options: Any) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES),
@@ -43,7 +43,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Tokenizer.load(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def reference(tokenizer: Tokenizer, processor: Any, text: str) -> list[int]:  # noqa: ANN401
+def reference(tokenizer: Tokenizer, processor: Any, text: str) -> list[int]:
     return tokenizer.ids_of(processor.encode(text, out_type=str))
 
 
