@@ -181,7 +181,7 @@ HEADS: dict[str, type[LanguageModel] | type[Classifier]] = {each.kind: each for 
 PRESETS: dict[str, dict[str, Any]] = {
     "lab": {"ntokens": 50_001},
     "small": {
-        "ntokens": 16_384,
+        "ntokens": 8_192,
         "nhid": 256,
         "nlayers": 4,
         "nhead": 4,
