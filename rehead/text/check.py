@@ -178,8 +178,8 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
     lines = []
     if report["limited"]:
         lines.append(
-            f"note: {_documents(report['limited'])} share a phrase with very many others and were compared with some "
-            "of these only, so there may be more near duplicates among them."
+            f"note: {_documents(report['limited'])} with a phrase that very many others have, not compared with all of "
+            "these: there may be more near duplicates."
         )
     for part, name in zip(report["parts"], names, strict=True):
         if part["contradictions"]:
