@@ -7,6 +7,7 @@ does not: see `rehead.text.leaks` for what counts.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import sys
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def check(options: CheckOptions) -> int:
         quiet=options.quiet,
     )
     if options.json:
-        json.dump(report, sys.stdout, indent=2, ensure_ascii=False)
+        json.dump(report, sys.stdout, indent=2)
         print()
     else:
         _print(report)
@@ -81,6 +82,8 @@ def check(options: CheckOptions) -> int:
 def _print(report: dict[str, Any]) -> None:
     from rich.console import Console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show must not stop the report
+        sys.stdout.reconfigure(errors="replace")
     # A pipe has no width: take a common one for tables, and leave lines whole.
     piped = not sys.stdout.isatty()
     console = Console(highlight=False, markup=False, soft_wrap=piped, width=100 if piped else None)
@@ -164,7 +167,9 @@ def _print_examples(console: Console, title: str, examples: list[dict[str, Any]]
         for document in example["documents"]:
             labels = "" if document["labels"] is None else f" [{', '.join(document['labels'])}]"
             text = document["text"] if len(document["text"]) <= 90 else document["text"][:89] + "…"
-            console.print(f"    {place(document['source'], document['line'])}{labels}: {text}")
+            line = f"    {place(document['source'], document['line'])}{labels}: {text}"
+            # A text may hold what a terminal would obey.
+            console.print("".join(each if each.isprintable() else "\ufffd" for each in line))
     console.print()
 
 
@@ -173,8 +178,8 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
     lines = []
     if report["limited"]:
         lines.append(
-            f"note: {_documents(report['limited'])} share a phrase with very many others and were compared with some "
-            "of these only, so there may be more near duplicates among them."
+            f"note: {_documents(report['limited'])} with a phrase that very many others have, not compared with all of "
+            "these: there may be more near duplicates."
         )
     for part, name in zip(report["parts"], names, strict=True):
         if part["contradictions"]:

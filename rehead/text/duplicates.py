@@ -1,29 +1,46 @@
 r"""Find documents that occur twice: word for word, or with some words changed, cut or added.
 
-What counts, and why
+What counts
     Documents are compared by their words; case, white space, punctuation and HTML line breaks do not count. Two are
     *exact* duplicates if their words are the same in the same order.
-    Otherwise take every run of three words (a shingle). Two documents are *near* duplicates if the shorter one, that is
-    the one with fewer different shingles,
+    Else take every run of three words, the text's edges included (a shingle). Two documents are *near* duplicates if
+    the shorter one, that is the one with fewer different shingles,
       - has half of its shingles in the other, and
-      - has 70 % of its words inside a shingle that is in the other: its `similarity`. 85 % if it is short (under 25
-        shingles), and then the other must not be more than twice as long.
-    Under 8 shingles (10 words) only exact duplicates count: "a great film for children" and "a great film for adults"
-    share a phrase, not an origin.
-    One changed word takes three shingles away, but only one word out of the covered ones: a share of words separates
-    a copy with a changed word (10 words: 90 %) from two texts with a phrase in common (70 to 80 %), which a share of
-    shingles (Jaccard, containment) does not (both 60 %). It is a containment: text added at the end costs nothing.
+      - has 70 % of its words in a shingle that is in the other: its `similarity`. 85 % if it is short (under 25 words),
+        and then the other must not be more than twice as long.
+    Under 10 words only exact duplicates count: "a great film for children" and "a great film for adults" share a
+    phrase, not an origin.
 
-TUNING
+Why
+    One changed word takes three shingles away, but only one word out of those covered. So a share of words tells a
+    copy with a word changed (of 10 words, 90 % are covered) from two texts with a phrase in common (70 to 80 %), which
+    a share of shingles, like Jaccard's, does not (both about 60 %). It is a containment: text added costs nothing.
+    Found, of 300 copies with so many words changed (bench/duplicates.py, which also cuts and adds):
+
+        words     1     2     3     5    10    20    40 changed
+           10   .97   .01
+           15  1.00   .79   .04
+           20  1.00   .92   .55   .00
+           30  1.00  1.00  1.00   .98
+           50  1.00  1.00  1.00  1.00   .69
+          100  1.00  1.00  1.00  1.00  1.00   .72
+          200  1.00  1.00  1.00  1.00  1.00  1.00   .83
+
+    The other side, by eye: 75,000 IMDb reviews have 99 near pairs. The 14 least alike (similarity 71 to 86 %) are 7
+    of one author's forms filled in for two films, 5 reviews that were reworded or quote one another, and 2 with the
+    same boilerplate in them; none is two people's reviews of one film. At 60 to 70 % forms are most of what there is.
+    In 90,000 shorter French ones, below 85 % for texts under 25 words, set phrases outnumber copies.
+
 How
-    Not MinHash: an exact join. Shingles are 64-bit hashes of the words. If half of a document's shingles are in
-    another one, then so is one of the rarest half (and four of the rarest half + 3), so only these are looked up
-    (prefix filter); and a shingle that occurs once in the corpus, as most rare ones do, finds nobody. The few candidates
-    are then measured. Nothing is missed by chance, and the answer does not depend on a seed.
-    A shingle in more than 500 documents (a template, a signature) would make pairs by the square: a document is then
-    compared with 32 documents spread over those that have it, and `limited` counts the documents concerned.
+    Not MinHash but an exact join; nothing is missed by chance, nothing depends on a seed. If half of a document's
+    shingles are in another one, so are four of its rarest (half + 3): only these are looked up (a prefix filter). One
+    that occurs in a single document, as most rare ones do, finds nobody; so there are few candidates, and each is
+    measured. Shingles are 64-bit hashes of the words.
+    A shingle in more than 500 documents (a template, a signature) would make pairs by the square: a document looks up
+    two such shingles at most, and 32 documents spread over those that have it. `limited` counts such documents.
 
-MEASURED
+    100,000 reviews, 20 million words: 22 s on two cores, 4.3 times what cutting them into words takes, with 30 bytes of
+    memory per word (bench/text.py).
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ Duplicates are found over all parts at once: see `rehead.text.duplicates` for wh
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def check_parts(
         _counted(documents_of(part, options, quiet=quiet), tokenizer, counter)
         for part, counter in zip(parts, tokens, strict=True)
     )
-    found = _Findings(find_duplicates(texts), parts, examples)
+    found = _Findings(find_duplicates(texts if quiet else _announced(texts)), parts, examples)
     report: Report = {
         "parts": [
             _statistics(part, counter["tokens"] if tokenizer else None) | found.inside(number)
@@ -67,6 +68,15 @@ def check_parts(
     across = report["across"] or Counter()
     report["leak"] = bool(across["labelled"] or (across["unlabelled"] and not allow_unlabelled))
     return report
+
+
+def _announced(texts: Iterator[str]) -> Iterator[str]:
+    """Pass texts on, and say so when there are so many that the search after them will take a while."""
+    count = 0
+    for count, text in enumerate(texts, 1):  # noqa: B007 (the last count is what is wanted)
+        yield text
+    if count >= 10_000:
+        print(f"searching {count:,} documents for duplicates", file=sys.stderr)
 
 
 def _counted(texts: Iterator[str], tokenizer: Any, counter: Counter[str]) -> Iterator[str]:  # noqa: ANN401
@@ -104,17 +114,15 @@ def _statistics(part: Part, tokens: int | None) -> Report:
 
 def _histogram(words: np.ndarray[Any, np.dtype[np.int64]]) -> list[Report]:
     """Count documents by length, in steps of 1, 2, 5, 10, 20, … words up to the 95 % quantile, and the rest."""
-    top = max(int(np.quantile(words, 0.95, method="lower")), 1)
-    step = next(size for power in range(20) for size in (10**power, 2 * 10**power, 5 * 10**power) if size * BARS > top)
-    edges = [*range(0, top + 1, step), int(words.max()) + 1]
-    if edges[-1] <= edges[-2] + step:
-        edges[-1] = edges[-2] + step
-    else:
-        edges.insert(-1, edges[-2] + step)
+    low, most, high = (int(np.quantile(words, share, method="lower")) for share in (0, 0.95, 1))
+    step = next(size for power in range(20) for size in (10**power, 2 * 10**power, 5 * 10**power) if size * BARS > most)
+    edges = list(range(low // step * step, most + step + 1, step))
+    if edges[-1] <= high:
+        edges.append(high + 1)
     counts = np.histogram(words, edges)[0].tolist()
     return [
-        {"from": low, "to": high - 1, "documents": count}
-        for low, high, count in zip(edges, edges[1:], counts, strict=False)
+        {"from": start, "to": stop - 1, "documents": count}
+        for (start, stop), count in zip(pairwise(edges), counts, strict=True)
     ]
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import rehead
 from rehead.cli import main
 from rehead.text.datasets import load_dataset
 from rehead.text.labelled import read_examples
@@ -94,6 +97,19 @@ def test_markup_in_a_text_is_shown_as_it_is(files: Path, capsys: pytest.CaptureF
     Path("a.txt").write_text(f"[bold]{ONE}[/nothing]\n" * 2, encoding="utf-8")
     assert main(["data", "check", "a.txt", "--quiet"]) == 0
     assert "[bold]a ship" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_terminal_without_unicode_and_texts_with_control_codes(files: Path, form: list[str]) -> None:
+    Path("a.txt").write_text(f"été \x1b[31m{ONE}\n" * 2, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "rehead", "data", "check", "a.txt", *form],
+        env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path(rehead.__file__).parents[1])},
+        capture_output=True,
+    )
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+    assert b"a ship sails" in done.stdout
+    assert b"\x1b" not in done.stdout
 
 
 def test_empty_texts_are_counted(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
