@@ -62,7 +62,7 @@ def read_examples(
             if part.source.is_new(seen, skipped):
                 raw += _read_part(part, options, skipped)
     if not raw:
-        raise UserError("no example is left: all that was found is empty.")
+        raise UserError(f"{', '.join(named(paths))}: no example is left: all that was found is empty.")
     multilabel = any(isinstance(label, tuple) or "|" in label for _, label, _, _ in raw)
     labels = [_label_set(label, place(source, line)) for _, label, source, line in raw]
     data = LabelledData(
@@ -122,32 +122,65 @@ def label_name(value: object, at: str) -> str:
     raise UserError(f"{at}: a label is of type {type(value).__name__}. Give a string, a number, or a list of these.")
 
 
+def is_labelled(given: str, options: ReadOptions) -> bool:
+    """Tell whether what the user named is a labelled set; what is not can still be read as unlabelled text."""
+    path = Path(given)
+    if given == "-" or path.is_fifo():  # can be read only once, so there is no looking ahead
+        return options.label_column is not None
+    if all(_pair(path)) or _has_subfolders(path):
+        return True
+    tables = [source for source in find_sources(given, options, Counter()) if source.format in TABLES]
+    return bool(tables) and all(_has_label(each, options) for each in tables)
+
+
+def _has_label(table: Source, options: ReadOptions) -> bool:
+    """Tell whether a table has a label column, by its first row."""
+    with InputFile(table.path, table.name) as file:
+        next(read_rows(file, table.format, options), None)
+    try:
+        with InputFile(table.path, table.name) as file:
+            next(read_rows(file, table.format, options, labelled=True), None)
+    except UserError:
+        if options.label_column is not None:
+            raise
+        return False
+    return True
+
+
 def _find_parts(given: str, options: ReadOptions, skipped: Counter[str]) -> list[Part]:
     path = Path(given)
-    pair = _find_pair(path)
-    if pair:
-        return [pair]
-    if given and path.is_dir() and any(each.is_dir() for each in visible(path, Counter())):
+    pieces, labels = _pair(path)
+    if pieces and labels:
+        return [Part(Source(str(pieces), pieces, "spm", pieces.stat().st_size), labels)]
+    if pieces or labels:
+        missing = LABEL if pieces else PIECES[0]
+        raise UserError(
+            f"{pieces or labels}: belongs with {path.with_name(_stem(path)[0] + missing)}, which is not there."
+        )
+    if _has_subfolders(path):
         return _find_classes(path, options, skipped)
     return [Part(source) for source in find_sources(given, options, skipped, TABLES)]
 
 
-def _find_pair(given: Path) -> Part | None:
+def _has_subfolders(path: Path) -> bool:
+    return path.is_dir() and any(each.is_dir() for each in visible(path, Counter()))
+
+
+def _pair(given: Path) -> tuple[Path | None, Path | None]:
     """Find the file of pieces and that of labels, if the name is one of theirs or their stem."""
-    name = given.name
-    for ending in COMPRESSED:
-        name = name.removesuffix(ending)
-    ending = next((each for each in (*PIECES, LABEL) if name.endswith(each)), "")
-    stem = name.removesuffix(ending)
+    stem, ending = _stem(given)
     if not stem or (not ending and given.exists()):
-        return None
-    pieces, labels = _beside(given, stem, PIECES), _beside(given, stem, [LABEL])
-    if pieces and labels:
-        return Part(Source(str(pieces), pieces, "spm", pieces.stat().st_size), labels)
-    if pieces or labels:
-        missing = LABEL if pieces else PIECES[0]
-        raise UserError(f"{pieces or labels}: belongs with {given.with_name(stem + missing)}, which is not there.")
-    return None
+        return None, None
+    return _beside(given, stem, PIECES), _beside(given, stem, [LABEL])
+
+
+def _stem(given: Path) -> tuple[str, str]:
+    """Split the name of one of a pair's files: `train.review.spm.gz` → train, .review.spm."""
+    name = given.name
+    for compressed in COMPRESSED:
+        name = name.removesuffix(compressed)
+    ending = next((each for each in (*PIECES, LABEL) if name.endswith(each)), "")
+    return name.removesuffix(ending), ending
 
 
 def _beside(given: Path, stem: str, endings: Sequence[str]) -> Path | None:

@@ -12,7 +12,6 @@ What may be named:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,14 +20,11 @@ from pathlib import Path
 from rehead.errors import UserError
 from rehead.progress import progress
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
-from rehead.text.decoding import InputFile
 from rehead.text.documents import Document, Example, LabelledData, ReadOptions
-from rehead.text.labelled import TABLES, read_examples
-from rehead.text.readers import Texts, read_rows
-from rehead.text.sources import Source
+from rehead.text.labelled import is_labelled, read_examples
+from rehead.text.readers import Texts
 
 BUILT_IN_PARTS = ("train", "valid", "test", "unlabelled")
-PAIR = re.compile(r"(\.review)?\.(spm|label)(\.gz|\.zst)?$")  # how the files of texts and of labels end
 BEGINNING = 200  # characters kept of a text, to show it
 
 
@@ -98,33 +94,3 @@ def _built_in(name: str, part: str) -> Iterator[Document] | Iterator[Example]:
     if isinstance(chosen, LabelledData):
         return iter(chosen)
     return (Document(text, f"{name}:{part}", line) for line, text in enumerate(chosen, 1))
-
-
-def is_labelled(given: str, options: ReadOptions) -> bool:
-    """Tell whether what the user named is a labelled set, as `rehead.text.labelled` would read it."""
-    path = Path(given)
-    if given == "-" or path.is_fifo():  # can be read only once
-        return options.label_column is not None
-    stem = PAIR.sub("", path.name)
-    if stem != path.name or not path.exists():
-        labels = [path.with_name(f"{stem}.label{ending}") for ending in ("", ".gz", ".zst")] if stem else []
-        if any(each.is_file() for each in labels):
-            return True
-    if path.is_dir() and any(each.is_dir() and not each.name.startswith(".") for each in path.iterdir()):
-        return True
-    tables = [file for file in Texts([given], options).files if file.format in TABLES]
-    return bool(tables) and all(_has_label(each, options) for each in tables)
-
-
-def _has_label(table: Source, options: ReadOptions) -> bool:
-    """Tell whether a table has a label column, by its first row."""
-    with InputFile(table.path, table.name) as file:
-        next(read_rows(file, table.format, options), None)
-    try:
-        with InputFile(table.path, table.name) as file:
-            next(read_rows(file, table.format, options, labelled=True), None)
-    except UserError:
-        if options.label_column is not None:
-            raise
-        return False
-    return True

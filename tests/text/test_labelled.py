@@ -245,7 +245,7 @@ def test_empty_texts() -> None:
     assert data.texts == ["one"]
     assert data.skipped == Counter({"empty text": 2})
     write("b.csv", "text,label\n ,x\n")
-    assert error("b.csv", skip_empty=True) == "no example is left: all that was found is empty."
+    assert error("b.csv", skip_empty=True) == "b.csv: no example is left: all that was found is empty."
 
 
 @pytest.mark.parametrize("label", ['{"a": 1}', "[[1]]"])

@@ -11,8 +11,8 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
+from rehead.text.labelled import is_labelled
 from rehead.text.leaks import check_parts
-from rehead.text.parts import is_labelled
 
 LONG = [
     "the first review is about a ship that sails around the cape and never finds the island it was looking for",
