@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rehead.model import load, preset, presets
+    from rehead.model import Run, load, preset, presets, save
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "load", "preset", "presets"]
+__all__ = ["Run", "__version__", "load", "preset", "presets", "save"]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("load", "preset", "presets"):
+    if name in __all__:
         import rehead.model
 
         return getattr(rehead.model, name)

@@ -10,7 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +21,7 @@ from typing import Any
 from rehead import __version__
 from rehead.errors import UserError
 from rehead.options import Parser, add_options, read_options
+from rehead.terminal import prepare_streams
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,15 @@ EPILOG = "Options of one command: rehead COMMAND --help"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 0, 1 where a check found something, 2 for a user's error."""
+    """Run one command; return its exit code.
+
+    0 done, 1 a check found something, 2 the user's error, 70 ours; 130, 141 and 143 as a shell says it of a process
+    that was interrupted, lost its reader, or was told to end.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)
     command = _asked_for(arguments)
     debug = "--debug" in arguments
     try:
@@ -84,10 +95,33 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print("rehead: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        _let_go_of_stdout()
         return 141
+    except OSError as error:  # a full disk, a folder that may not be read: nothing that a traceback would explain
+        if debug:
+            raise
+        _let_go_of_stdout()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"rehead: error: {UserError(f'{where}{error.strerror or error}.')}", file=sys.stderr)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        print("rehead: this is a bug in rehead, not in what you did.", file=sys.stderr)
+        return 70
+
+
+def _end(signum: int, frame: object) -> None:
+    """Leave as from an exception, so that what is half written is cleared away."""
+    sys.exit(143)
+
+
+def _let_go_of_stdout() -> None:
+    """Keep Python from writing what is left in the buffer, and complaining once more, while it closes stdout."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _asked_for(arguments: list[str]) -> str | None:

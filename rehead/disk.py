@@ -1,7 +1,8 @@
 """Directories that appear whole or not at all, and files that are looked at before they are believed.
 
-Writing: everything goes into a hidden directory beside the target, is flushed to the disk, and is renamed into place;
-a crash leaves the old state and a hidden left-over, never half a directory.
+Writing: everything goes into a hidden directory beside the target, is flushed to the disk, and is renamed into place.
+A crash leaves a hidden left-over, never half a directory; only while an old directory is being replaced is there a
+moment, between two renames, in which the old one stands beside, hidden and whole.
 
 Reading: a name out of a file is never a path. It has to be a plain name, of a regular file, whose real place is
 inside the directory it was named in; JSON has to be the JSON that the standard describes.
@@ -16,7 +17,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,38 +27,53 @@ JSON_BYTES = 256 * 2**20  # no file of ours comes near; a larger one is a mistak
 
 
 @contextlib.contextmanager
-def whole_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield an empty directory to fill; when the block ends without an error it becomes `path`, in one step."""
-    if not overwrite:
-        refuse_existing(path)
-    parent = path.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    filling = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=parent))
+def whole_directory(path: Path, *, replace: Collection[str] | None = None) -> Iterator[Path]:
+    """Yield an empty directory to fill; when the block ends without an error it becomes `path`.
+
+    An existing directory is replaced only if `replace` is given, and only if it holds nothing but these names.
+    """
+    check_free(path, replace)
+    target = path.absolute()
+    filling: Path | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        filling = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
         yield filling
         filling.chmod(0o777 & ~_umask())  # mkdtemp's 0700 would lock out everybody whom the user lets in
         for each in (*filling.rglob("*"), filling):
             flush(each)
-        _swap(filling, path)
-        flush(parent)
-    except BaseException:
-        shutil.rmtree(filling, ignore_errors=True)
-        raise
+        check_free(path, replace)  # somebody may have been faster
+        _swap(filling, target)
+        flush(target.parent)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+    finally:
+        if filling is not None:  # gone, if all went well
+            shutil.rmtree(filling, ignore_errors=True)
 
 
-def refuse_existing(path: Path) -> None:
-    """Stop before work is lost: `path` must not exist, or be an empty directory."""
-    if path.is_dir() and not any(path.iterdir()):
-        return
-    if path.exists() or path.is_symlink():
+def check_free(path: Path, replace: Collection[str] | None = None) -> None:
+    """Stop before anything is lost: `path` must not exist, or be empty, or hold what may be replaced and no more."""
+    try:
+        if not path.is_symlink() and not path.exists():
+            return
+        if path.is_symlink() or not path.is_dir():
+            raise UserError(f"{path} exists already and is not a directory. Choose another name.")
+        there = sorted(each.name for each in path.iterdir())
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+    if there and replace is None:
         raise UserError(f"{path} exists already. Choose another name, or allow overwriting (--overwrite).")
+    if strangers := [name for name in there if name not in (replace or ())]:
+        raise UserError(f"{path} holds {strangers[0]!r}, which would be lost. Move it away, or choose another name.")
 
 
 def flush(path: Path) -> None:
     """Have the operating system put a file's bytes, or a directory's list of names, on the disk now."""
     if os.name == "nt" and path.is_dir():  # where a directory cannot be opened, and need not be
         return
-    handle = os.open(path, os.O_RDONLY)
+    # Windows flushes only what is open for writing.
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -67,7 +83,11 @@ def flush(path: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     """Write JSON that people can read and that a second writing repeats to the byte."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:  # half a character, as out of a file name that is not UTF-8
+        data = json.dumps(value, indent=2, allow_nan=False).encode()
+    path.write_bytes(data + b"\n")
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
@@ -81,6 +101,26 @@ def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
         raise DamagedError(f"{path}: not valid JSON ({error}). Restore the file from a copy.") from None
 
 
+def write_signed(path: Path, fields: dict[str, Any]) -> None:
+    """Write an object together with its own digest."""
+    write_json(path, {**fields, "sha256": _digest(fields)})
+
+
+def read_signed(path: Path) -> dict[str, Any]:
+    """Read an object that was written with its digest; one changed value, and it is refused."""
+    fields = read_json(path)
+    if not isinstance(fields, dict) or "sha256" not in fields:
+        raise DamagedError(f"{path}: not what was saved: an object with a SHA-256 is expected. Restore it from a copy.")
+    digest = fields.pop("sha256")
+    if digest != _digest(fields):
+        raise DamagedError(f"{path}: not what was saved (its SHA-256 differs). Restore it from a copy.")
+    return fields
+
+
+def _digest(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
 def file_inside(root: Path, name: object) -> Path:
     """Find the file that `name` means in `root`; refuse paths, links out, and what is not a regular file."""
     plain = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\:\0")
@@ -91,7 +131,7 @@ def file_inside(root: Path, name: object) -> Path:
     try:
         real = path.resolve(strict=True)
         mode = real.stat().st_mode
-    except (OSError, RuntimeError):  # RuntimeError: links that go round in a circle, before Python 3.13
+    except (OSError, RuntimeError, ValueError):  # RuntimeError: links in a circle; ValueError: names no disk can hold
         raise DamagedError(f"{path}: the file is missing or cannot be opened. Restore it from a copy.") from None
     if not real.is_relative_to(root.resolve()):
         raise DamagedError(f"{path}: the file is a link that leads out of its directory. Put a copy there instead.")
@@ -111,15 +151,18 @@ def sha256(path: Path) -> str:
 
 def _swap(new: Path, path: Path) -> None:
     """Put `new` where `path` is. Should the process die between the two renames, the old one is beside, hidden."""
-    if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise UserError(f"{path} is not a directory. Choose another name.")
     if not path.exists():
         new.rename(path)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.absolute().parent))
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
     path.rename(old / path.name)
-    new.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        new.rename(path)
+    except OSError:
+        (old / path.name).rename(path)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -129,11 +172,12 @@ def _umask() -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:60]!r} stands twice in one object")
-    return dict(pairs)
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"the name {name[:60]!r} stands twice in one object")
+        fields[name] = value
+    return fields
 
 
 def _not_json(constant: str) -> NoReturn:

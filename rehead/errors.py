@@ -4,12 +4,23 @@ A `UserError` carries one line written for the person who meets it: what is wron
 The command line prints that line and exits with 2; anything else that escapes is a bug and shows a traceback.
 """
 
+import re
+
 
 class UserError(Exception):
-    """One line for the user. Line breaks (out of a file name, say) are folded, so that it stays one."""
+    """One line for the user.
+
+    What comes out of a file or a file name may hold line breaks, which are folded, and other characters that a
+    terminal would obey instead of showing: they are written as escapes.
+    """
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        line = re.sub(r"\s*[\r\n]+\s*", " ", message.strip())
+        super().__init__("".join(each if each.isprintable() else _escape(each) for each in line))
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 class ConfigError(UserError, ValueError):

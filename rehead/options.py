@@ -64,7 +64,10 @@ def flag(default: Any = MISSING, name: str | None = None, metavar: str | None = 
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse whose errors are one line, like every other error of the program."""
+    """Argparse whose errors are one line, like every other error of the program, and whose flags are not guessed."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of argparse)
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where the help is, then exit with 2."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from rehead.cli import main
 from rehead.errors import ConfigError, UserError
 
 
-def call(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]:
+def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "rehead", *arguments], capture_output=True, text=True)
 
 
@@ -36,6 +37,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["inspect", "--preset", "huge"], "huge"),
         (["inspect", "--vocab", "many"], "many"),
         (["inspect", "--frobnicate"], "--frobnicate"),
+        (["inspect", "--pre", "lab"], "--pre"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
@@ -59,6 +61,50 @@ def test_a_users_error_is_one_line_without_a_traceback() -> None:
     )
 
 
+def test_what_a_terminal_would_obey_is_written_out() -> None:
+    done = call("inspect", "\x1b[31mred  run")
+    assert done.stderr.startswith("rehead: error: \\x1b[31mred  run: no such run")
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "x" * 300], ["inspect", "--preset", "lab", "--plots", "x" * 300]])
+def test_names_that_no_disk_can_hold(arguments: list[str]) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "File name too long" in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_full_disk_or_a_closed_output_is_no_traceback(more: list[str]) -> None:
+    command = " ".join([sys.executable, "-m", "rehead", "inspect", *more])
+    full = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+    assert full.returncode == 2
+    assert full.stderr == "rehead: error: No space left on device.\n"
+    closed = subprocess.run(f"{command} >&-", shell=True, capture_output=True, text=True)
+    assert closed.returncode == 0
+    assert closed.stderr == ""
+
+
+def test_an_output_that_cannot_show_a_character() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", "rehead", "inspect"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0
+    assert "ntokens\\xb7nhid" in done.stdout
+
+
+def test_a_bug_says_so_and_is_not_a_finding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("rehead.use.inspect.inspect", broken)
+    assert main(["inspect"]) == 70
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: oh" in error
+    assert "a bug in rehead" in error
+
+
 @pytest.mark.parametrize("arguments", [["--debug", "inspect", "nothing"], ["inspect", "nothing", "--debug"]])
 def test_debug_shows_the_traceback(arguments: list[str]) -> None:
     done = call(*arguments)
@@ -67,10 +113,12 @@ def test_debug_shows_the_traceback(arguments: list[str]) -> None:
     assert "DamagedError" in done.stderr
 
 
-def test_a_reader_that_leaves_early_costs_nothing() -> None:
-    command = f"{sys.executable} -m rehead inspect --json | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert done.stdout == "{\n"
+@pytest.mark.parametrize(("more", "first"), [("--json", "{"), ("", "preset small")])
+def test_a_reader_that_leaves_early_costs_nothing(more: str, first: str) -> None:
+    command = f"{sys.executable} -m rehead inspect {more} | head -c 12; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.startswith(first)
+    assert done.stdout.rstrip().endswith("141")
     assert done.stderr == ""
 
 

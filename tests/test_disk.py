@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rehead.disk import file_inside, read_json, whole_directory, write_json
+from rehead.disk import file_inside, read_json, read_signed, whole_directory, write_json, write_signed
 from rehead.errors import DamagedError, UserError
 
 
@@ -30,7 +30,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "target"
     with whole_directory(target) as directory:
         (directory / "file").write_text("old")
-    with contextlib.suppress(RuntimeError), whole_directory(target, overwrite=True) as directory:
+    with contextlib.suppress(RuntimeError), whole_directory(target, replace=["file"]) as directory:
         (directory / "file").write_text("new")
         raise RuntimeError("midway")
     assert (target / "file").read_text() == "old"
@@ -71,9 +71,53 @@ def test_what_exists_is_refused(kind: str, tmp_path: Path) -> None:
 
 def test_a_file_is_not_replaced_by_a_directory_even_when_told(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("mine")
-    with pytest.raises(UserError, match="not a directory"), whole_directory(tmp_path / "target", overwrite=True):
+    with pytest.raises(UserError, match="not a directory"), whole_directory(tmp_path / "target", replace=["target"]):
         pass
     assert (tmp_path / "target").read_text() == "mine"
+
+
+def test_what_is_not_ours_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "ours").touch()
+    (tmp_path / "target" / "thesis.txt").write_text("years")
+    with (
+        pytest.raises(UserError, match=r"'thesis\.txt', which would be lost"),
+        whole_directory(tmp_path / "target", replace=["ours"]),
+    ):
+        pass
+    assert (tmp_path / "target" / "thesis.txt").read_text() == "years"
+
+
+def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+
+    def overtaken() -> None:
+        with whole_directory(target):
+            target.mkdir()
+            (target / "mine").write_text("faster")
+
+    with pytest.raises(UserError, match="exists already"):
+        overtaken()
+    assert (target / "mine").read_text() == "faster"
+    assert [each.name for each in tmp_path.iterdir()] == ["target"]
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "target", tmp_path / ("x" * 300)):
+        with pytest.raises(UserError, match="cannot be written"), whole_directory(place):
+            pass
+
+
+def test_the_files_are_flushed_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    rename = Path.rename
+    monkeypatch.setattr("rehead.disk.flush", lambda path: happened.append(path.name))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (happened.append("rename"), rename(path, to))[1])
+    with whole_directory(tmp_path / "target") as directory:
+        (directory / "file").touch()
+        made = directory.name
+    assert happened == ["file", made, "rename", tmp_path.name]
 
 
 WRITER = """
@@ -81,7 +125,7 @@ import sys
 from pathlib import Path
 from rehead.disk import whole_directory
 for number in range(10**6):
-    with whole_directory(Path(sys.argv[1]), overwrite=True) as directory:
+    with whole_directory(Path(sys.argv[1]), replace="abc") as directory:
         for name in "abc":
             (directory / name).write_text(str(number) * 1000)
     if number == 0:
@@ -118,6 +162,22 @@ def test_a_link_inside_is_fine(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("x")
     (tmp_path / "link").symlink_to("real")
     assert file_inside(tmp_path, "link").read_text() == "x"
+
+
+def test_a_signed_object_is_what_was_signed(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    write_signed(path, {"é": [1, 2.5], "b": None})
+    assert read_signed(path) == {"é": [1, 2.5], "b": None}
+    path.write_text(path.read_text().replace("2.5", "2.6"))
+    with pytest.raises(DamagedError, match="SHA-256 differs"):
+        read_signed(path)
+
+
+def test_a_name_twice_is_found_at_once(tmp_path: Path) -> None:
+    names = ", ".join(f'"{n}": 0' for n in range(100_000))
+    (tmp_path / "x.json").write_text("{" + names + ', "7": 1}')
+    with pytest.raises(DamagedError, match="'7' stands twice"):
+        read_json(tmp_path / "x.json")
 
 
 def test_json_comes_back(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ three ways. The check is exact in both directions: every row's tensors exist in 
 and no tensor of the module is without a row.
 
 Work is counted the same way: floating-point operations per token of training, two per multiply-add, the backward
-pass taken as twice the forward pass. Matrix products and attention only (norms, softmax, activations, look-ups are
-a per cent or two), the attention square counted in full although a causal kernel skips up to half of it.
+pass taken as twice the forward pass. Matrix products and attention only (not norms, softmax, activations and look-ups,
+which grow with the width and not with its square), the attention square in full although a causal kernel may skip half.
 """
 
 from __future__ import annotations
@@ -271,11 +271,13 @@ def work(config: ModelConfig, classifier: Classifier, workload: Workload | None 
         ]
     every: Product = (6, "nhid", "ntokens")
     wide: Product = (2,) if classifier.pooling == "max+mean" else ()
+    # A score for each token, and the sum they weigh.
+    pooling: list[Product] = [(6, 2, "nhid")] if classifier.pooling == "attention" else []
     heads: dict[str, list[Product]] = {
         "causal": [every],
         "masked": [(*every, "masked")],
         "hybrid": [(*every, "causal_rows"), (*every, "masked", "masked_rows")],
         "document": [(6, "nhid", "candidates", "/length")],
-        "classify": [(6, *wide, "nhid", "classes", "/length")],
+        "classify": [*pooling, (6, *wide, "nhid", "classes", "/length")],
     }
     return [Work(name, Formula(tuple(body), dials), Formula(tuple(head), dials)) for name, head in heads.items()]

@@ -28,7 +28,8 @@ class Base(nn.Module):
         super().__init__()
         self.config = config
         self.scale = math.sqrt(config.nhid) if config.scale_embedding else 1.0
-        self.embedding = nn.Embedding(config.ntokens, config.nhid)
+        # Set in `reset`: filling the table twice, or on the meta device, takes longer than all the rest.
+        self.embedding = nn.Embedding(config.ntokens, config.nhid, _weight=torch.empty(config.ntokens, config.nhid))
         self.ngrams = NGrams(config.ngrams, config.nbuckets, config.nhid) if config.ngrams > 1 else None
         self.positions: Sinusoidal | Learned | None = None
         if config.positions == "sinusoidal":
@@ -41,6 +42,8 @@ class Base(nn.Module):
 
     def reset(self) -> None:
         """Set fresh weights. N-grams start at zero, so that those never seen in training add nothing."""
+        if self.embedding.weight.is_meta:
+            return
         if self.config.scale_embedding:
             nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         else:
@@ -107,3 +110,11 @@ class Base(nn.Module):
                 raise ConfigError(f"{name} is {tuple(given.shape)}. Expected the shape of ids, {tuple(ids.shape)}.")
         if keep is not None and keep.dtype != torch.bool:
             raise ConfigError(f"keep is {keep.dtype}. Expected bool: True for real tokens, False for padding.")
+        # On an accelerator looking at the ids would make it wait.
+        if ids.device.type == "cpu" and ids.numel() and not torch.compiler.is_compiling():
+            low, high = (int(each) for each in ids.aminmax())
+            if low < 0 or high >= self.config.ntokens:
+                wrong = low if low < 0 else high
+                raise ConfigError(
+                    f"ids hold {wrong}. Expected 0 to {self.config.ntokens - 1}: ntokens is the vocabulary."
+                )

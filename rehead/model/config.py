@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
@@ -93,10 +94,11 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.nhid % self.nhead:
-            below = max(self.nhead, self.nhid - self.nhid % self.nhead)
+            step = {"sinusoidal": math.lcm(2, self.nhead), "rotary": 2 * self.nhead}.get(self.positions, self.nhead)
+            below = max(step, self.nhid - self.nhid % step)
             raise ConfigError(
                 f"nhid={self.nhid} is not divisible by nhead={self.nhead}: each head takes nhid / nhead of the width. "
-                f"Choose a multiple of nhead, such as nhid={below} or {below + self.nhead}."
+                f"Choose a multiple of {step}, such as nhid={below} or {below + step}."
             )
         if self.positions == "sinusoidal" and self.nhid % 2:
             raise ConfigError(
@@ -249,22 +251,22 @@ def to_dict(config: ModelConfig | Head) -> dict[str, Any]:
     return fields if isinstance(config, ModelConfig) else {"kind": config.kind, **fields}
 
 
-def head_from_dict(fields: Any) -> Head:  # noqa: ANN401 (anything a JSON file may hold)
+def head_from_dict(fields: Any, *, complete: bool = False) -> Head:  # noqa: ANN401 (anything a JSON file may hold)
     """Read a head's configuration back; the kind says which."""
     kind = fields.get("kind") if isinstance(fields, dict) else fields
     if not isinstance(kind, str) or kind not in HEADS or kind is fields:
         raise ConfigError(f"head kind {shown(kind)} is not known. Expected one of: {', '.join(HEADS)}.")
-    return from_dict(HEADS[kind], {name: value for name, value in fields.items() if name != "kind"})
+    return from_dict(HEADS[kind], {name: value for name, value in fields.items() if name != "kind"}, complete=complete)
 
 
-def from_dict(cls: type[C], fields: Any) -> C:  # noqa: ANN401 (anything a JSON file may hold)
-    """Read a configuration back, refusing unknown and missing fields by name."""
+def from_dict(cls: type[C], fields: Any, *, complete: bool = False) -> C:  # noqa: ANN401 (anything JSON may hold)
+    """Read a configuration back, refusing unknown and missing fields by name; `complete` allows no default."""
     if not isinstance(fields, dict):
         raise ConfigError(f"{cls.__name__} is {shown(fields)}. Expected an object with named fields.")
     known = {each.name: each for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := [name for name in fields if name not in known]:
         raise ConfigError(f"{cls.__name__} has no field {shown(unknown[0])}. It has: {', '.join(known)}.")
-    needed = [name for name, each in known.items() if each.default is dataclasses.MISSING]
+    needed = [name for name, each in known.items() if complete or each.default is dataclasses.MISSING]
     if missing := [name for name in needed if name not in fields]:
         raise ConfigError(f"{cls.__name__} lacks the field {missing[0]!r}.")
     return cls(**fields)
@@ -280,6 +282,9 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
             if not isinstance(value, str) or value not in choices:
                 raise ConfigError(f"{name}={shown(value)} is not known. Choose one of: {', '.join(choices)}.")
             continue
+        if hint is not bool and not isinstance(value, bool) and isinstance(value, numbers.Integral):
+            value = int(value)  # numpy's whole numbers are fine, but JSON would not take them
+            object.__setattr__(config, name, value)
         # bool is an int to Python, but True is no width; an int is a fine float.
         fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
         if not fits or (hint is not bool and isinstance(value, bool)):
@@ -288,7 +293,7 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
         if name in limits:
             low, high = limits[name]
             if not low <= value <= high:
-                raise ConfigError(f"{name}={shown(value)} is out of range. Choose from {low:g} to {high:,g}.")
+                raise ConfigError(f"{name}={shown(value)} is out of range. Choose from {low:,} to {high:,}.")
 
 
 @functools.cache

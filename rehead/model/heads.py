@@ -56,8 +56,10 @@ class ClassifierHead(nn.Module):
         """Make one vector of a document: (B, T, H) → (B, H), or (B, 2H) for max+mean. No token at all gives zeros."""
         if keep is None:
             keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+        if not hidden.shape[1]:
+            return hidden.new_zeros(len(hidden), self.linear.in_features)
         if self.query is not None:
-            scores = (hidden @ self.query).masked_fill(~keep, -torch.inf)
+            scores = (hidden @ self.query[:, None])[..., 0].masked_fill(~keep, -torch.inf)
             weights = scores.masked_fill(~keep.any(1, keepdim=True), 0.0).softmax(1) * keep
             return (weights[:, None] @ hidden.masked_fill(~keep[..., None], 0.0))[:, 0]
         if self.config.pooling == "last":

@@ -36,8 +36,8 @@ class Layer(nn.Module):
         self.norm1 = nn.LayerNorm(nhid, bias=bias)
         self.norm2 = nn.LayerNorm(nhid, bias=bias)
         self.dropout = nn.Dropout(config.dropout)
-        # torch's encoder also drops attention weights, and so does `lab`. Elsewhere it is left out: on a CPU the
-        # fused attention kernel has no dropout, and without the kernel a step is slower.
+        # torch's encoder also drops attention weights, and so does `lab`. Elsewhere it is left out: the CPU's fused
+        # attention kernel knows no dropout.
         self.attention_dropout = 0.0 if self.pre else config.dropout
         self.reset()
 
@@ -79,7 +79,7 @@ class Layer(nn.Module):
         if weights is None:
             read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         else:
-            spread = attention_weights(q, k, square_mask(time, x.device) if causal else mask)
+            spread = attention_weights(q, k, square_mask(time, x.device).to(q.dtype) if causal else mask)
             weights.append(spread)
             read = F.dropout(spread, dropout) @ v
         out: Tensor = self.output(read.transpose(1, 2).reshape(batch, time, nhid))

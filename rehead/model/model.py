@@ -53,6 +53,8 @@ class Model(nn.Module):
         """
         if self.head is None:
             raise ConfigError("this model is a bare base. Give it a head with replace_head(...), or call model.base.")
+        if segments is not None and isinstance(self.head_config, Classifier):
+            raise ConfigError("segments pack several documents into a row, but a classifier answers once for each row.")
         hidden = self.base(ids, keep, segments, causal=self.reads_causally if causal is None else causal)
         logits: Tensor = self.head(hidden, keep, self.base.embedding.weight)
         return logits
@@ -66,10 +68,12 @@ class Model(nn.Module):
 
     def replace_head(self, head: Head) -> HeadChange:
         """Take the head off and put a fresh one on, on the base's device. No tensor of the base is touched."""
+        if not isinstance(head, LanguageModel | Classifier):
+            raise ConfigError(f"head={head!r} is no head. Give a LanguageModel(...) or a Classifier(...).")
         old, dropped = _name(self.head_config), _shapes(self.head)
         kept = self.base.embedding.weight
-        self.head_config = head
         self.head = build_head(self.config, head).to(device=kept.device, dtype=kept.dtype).train(self.training)
+        self.head_config = head
         return HeadChange(
             dropped=dropped,
             added=_shapes(self.head),

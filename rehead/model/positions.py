@@ -7,7 +7,7 @@
 
 Shapes: B batch, T time, H hidden width, D width of one head. Positions are whole numbers (B or 1, T), counted from
 0 at a document's first token, so a document gets the same ones wherever padding or other documents stand. None is
-T or more, so a table of T rows serves a call; building it anew costs T·H sines, a thousandth of one layer.
+T or more, so a table of T rows serves a call; building it anew costs T·H sines, little beside a layer's T·H·H.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def count_positions(ids: Tensor, keep: Tensor | None, segments: Tensor | None) -
     """Number the tokens of each document from 0, skipping padding: (B, T), or (1, T) where all rows agree."""
     if keep is None and segments is None:
         return torch.arange(ids.shape[1], device=ids.device)[None]
-    keep = torch.ones_like(ids, dtype=torch.bool) if keep is None else keep
-    counted = (keep.cumsum(1) - 1).clamp_min(0)
-    if segments is None:
-        return counted
-    begins = torch.ones_like(keep)
-    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    return counted - torch.where(begins, counted, 0).cummax(1).values
+    real = torch.ones_like(ids, dtype=torch.long) if keep is None else keep.long()
+    before = real.cumsum(1) - real  # real tokens before each place
+    if segments is not None:
+        begins = torch.ones_like(segments, dtype=torch.bool)
+        begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+        before = before - torch.where(begins, before, 0).cummax(1).values  # … in its own document
+    return before * real
 
 
 def sinusoidal_table(length: int, nhid: int, device: torch.device | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """A run on disk: what training leaves behind and everything else starts from.
 
     RUN/
-      config.json         format version, model, head, details of how it came about, and a digest of each file
+      config.json         format version, model, head, details of how it came about, and digests of each file and itself
       model.safetensors   base + head
       tokenizer.json      where it has one
       labels.json         classifiers only: label names in order
@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import rehead
-from rehead.disk import file_inside, read_json, sha256, whole_directory, write_json
+from rehead.disk import file_inside, read_json, read_signed, sha256, whole_directory, write_json, write_signed
 from rehead.errors import ConfigError, DamagedError, UserError
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, shown, to_dict
 from rehead.model.model import Model
@@ -32,6 +32,8 @@ from rehead.text.tokenizer import Tokenizer
 
 FORMAT = 1
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
+FILES = (WEIGHTS, TOKENIZER, LABELS)
+SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
 
 
 @dataclass
@@ -49,11 +51,15 @@ class Run:
 def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path, model = Path(path), run.model
+    if run.labels is not None and not _good_names(run.labels):
+        raise ConfigError(f"labels are {shown(run.labels)}. Expected a list of different, non-empty names.")
     _agree(model.config, model.head_config, run.tokenizer, run.labels)
     tensors = {name: each.detach().contiguous() for name, each in model.state_dict().items()}
+    if odd := next((name for name, each in tensors.items() if each.dtype != torch.float32), None):
+        raise ConfigError(f"{odd} is {tensors[odd].dtype}. Expected float32: save model.float().")
     if sick := next((name for name, each in tensors.items() if not each.isfinite().all()), None):
         raise ConfigError(f"{sick} holds NaN or infinity: this model cannot be saved as a good one.")
-    with whole_directory(path, overwrite=overwrite) as directory:
+    with whole_directory(path, replace=(CONFIG, *FILES) if overwrite else None) as directory:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
         if run.tokenizer is not None:
             run.tokenizer.save(directory / TOKENIZER)
@@ -67,16 +73,18 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
             "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
             "details": run.details,
         }
-        write_json(directory / CONFIG, config)
+        write_signed(directory / CONFIG, config)
     return path
 
 
 def load(path: str | Path) -> Run:
     """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one."""
     root = Path(path)
-    if not root.is_dir():
-        raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
     try:
+        if not root.is_dir():
+            raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
+        if not (root / CONFIG).exists():
+            raise DamagedError(f"{root}: not a run: {CONFIG} is missing. Give the directory that training wrote.")
         return _load(root)
     except ConfigError as error:
         raise DamagedError(f"{root / CONFIG}: {error}") from None
@@ -85,17 +93,17 @@ def load(path: str | Path) -> Run:
 
 
 def _load(root: Path) -> Run:
-    config = read_json(file_inside(root, CONFIG))
-    if not isinstance(config, dict):
-        raise ConfigError(f"the file holds {shown(config)}. Expected an object.")
-    if config.get("format") != FORMAT:
+    config = read_signed(file_inside(root, CONFIG))
+    if type(config.get("format")) is not int or config["format"] != FORMAT:
         raise ConfigError(f"format {shown(config.get('format'))} is not known to this version, which reads {FORMAT}.")
-    shape = from_dict(ModelConfig, config.get("model"))
-    head = None if config.get("head") is None else head_from_dict(config["head"])
-    details = config.get("details")
+    if config.keys() != SECTIONS:
+        raise ConfigError(f"the sections are {shown(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
+    shape = from_dict(ModelConfig, config["model"], complete=True)
+    head = None if config["head"] is None else head_from_dict(config["head"], complete=True)
+    details = config["details"]
     if not isinstance(details, dict):
         raise ConfigError(f"details is {shown(details)}. Expected an object.")
-    files = _files(root, config.get("files"))
+    files = _files(root, config["files"])
     tokenizer = _tokenizer(files[TOKENIZER]) if TOKENIZER in files else None
     labels = _labels(files[LABELS]) if LABELS in files else None
     _agree(shape, head, tokenizer, labels)
@@ -106,9 +114,9 @@ def _files(root: Path, digests: object) -> dict[str, Path]:
     """Find the files a run consists of, each with the digest that it had when it was written."""
     if not isinstance(digests, dict) or WEIGHTS not in digests:
         raise ConfigError(f"files is {shown(digests)}. Expected the digest of each file, {WEIGHTS} among them.")
+    if odd := next((name for name in digests if name not in FILES), None):
+        raise ConfigError(f"files names {shown(odd)}. Expected {', '.join(FILES)}: a run may only name its own files.")
     found = {name: file_inside(root, name) for name in digests}
-    if odd := next((name for name in found if name not in (WEIGHTS, TOKENIZER, LABELS)), None):
-        raise ConfigError(f"files names {shown(odd)}, which is no part of a run.")
     for name, file in found.items():
         if sha256(file) != digests[name]:
             raise DamagedError(f"{file}: not the file that was saved (its SHA-256 differs). Restore it from a copy.")
@@ -124,10 +132,14 @@ def _tokenizer(file: Path) -> Tokenizer:
 
 def _labels(file: Path) -> list[str]:
     labels = read_json(file)
-    fine = isinstance(labels, list) and all(isinstance(each, str) and each for each in labels)
-    if not fine or len(set(labels)) < len(labels):
+    if not _good_names(labels):
         raise DamagedError(f"{file}: {shown(labels)}. Expected a list of different, non-empty names.")
     return list(labels)
+
+
+def _good_names(labels: object) -> bool:
+    strings = isinstance(labels, list) and all(isinstance(each, str) and each for each in labels)
+    return isinstance(labels, list) and strings and len(set(labels)) == len(labels)
 
 
 def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, labels: Sequence[str] | None) -> None:

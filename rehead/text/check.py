@@ -7,7 +7,6 @@ does not: see `rehead.text.leaks` for what counts.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import sys
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, positional
+from rehead.terminal import results_console
 from rehead.text.documents import ReadOptions, place
 
 if TYPE_CHECKING:
@@ -80,13 +80,8 @@ def check(options: CheckOptions) -> int:
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal cannot show must not stop the report
-        sys.stdout.reconfigure(errors="replace")
-    # A pipe has no width: take a common one for tables, and leave lines whole.
-    piped = not sys.stdout.isatty()
-    console = Console(highlight=False, markup=False, soft_wrap=piped, width=100 if piped else None)
+    console = results_console(100)
+    console.soft_wrap = not sys.stdout.isatty()  # on a pipe, lines stay whole
     names = _short_names(report["parts"])
     console.print(_part_table(report["parts"], names))
     for part, name in zip(report["parts"], names, strict=True):

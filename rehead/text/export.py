@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehead.disk import refuse_existing, whole_directory
-from rehead.errors import UserError
+from rehead.disk import check_free, whole_directory
 from rehead.options import CommonOptions, positional
 from rehead.text.datasets import Name, Split, load_dataset
 from rehead.text.documents import LabelledData
+
+FILES = ("unlabelled.txt", "train.csv", "valid.csv", "test.csv")
 
 
 @dataclass(kw_only=True)
@@ -43,31 +45,24 @@ class ExportOptions(CommonOptions):
     "Which documents go where."
 
     overwrite: bool = False
-    "Replace the directory if it exists."
+    "Replace the directory if it exists and holds nothing but an earlier export."
 
 
 def export(options: ExportOptions) -> None:
     """Write the parts and say what they are."""
-    if not options.overwrite:
-        refuse_existing(options.out)  # before the work
+    replace = FILES if options.overwrite else None
+    check_free(options.out, replace)  # before the work
     split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
-    try:
-        _write(split, options.out, options.overwrite)
-    except OSError as error:
-        raise UserError(f"{error.filename or options.out}: cannot be written: {error.strerror}.") from error
-    for file, count in (
-        ("unlabelled.txt", len(split.unlabelled)),
-        ("train.csv", len(split.train)),
-        ("valid.csv", len(split.valid)),
-        ("test.csv", len(split.test)),
-    ):
+    _write(split, options.out, replace)
+    counts = (len(split.unlabelled), len(split.train), len(split.valid), len(split.test))
+    for file, count in zip(FILES, counts, strict=True):
         print(f"{options.out / file}: {count:,} documents")
     if not options.quiet:
         print(f"{split.removed} reviews left out: they repeat another one, exactly or nearly.", file=sys.stderr)
 
 
-def _write(split: Split, out: Path, overwrite: bool) -> None:
-    with whole_directory(out, overwrite=overwrite) as made:
+def _write(split: Split, out: Path, replace: Sequence[str] | None) -> None:
+    with whole_directory(out, replace=replace) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in split.unlabelled)
         for name in ("train", "valid", "test"):

@@ -13,16 +13,17 @@ otherwise. Of several processes that want the same store one makes it, and the o
 from __future__ import annotations
 
 import hashlib
-import json
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rehead.disk import read_json, sha256, whole_directory, write_json
+from rehead.disk import read_signed, sha256, whole_directory, write_signed
 from rehead.errors import DamagedError, UserError
 from rehead.progress import progress
+from rehead.text.documents import describe_skipped
 from rehead.text.encoding import encoded
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
@@ -96,17 +97,22 @@ def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, qu
         return found
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one_builder(directory):
+        with _only_one_builder(directory) as alone:
             found, _ = _usable(directory, wanted)  # perhaps another has made it while we waited
             if found is not None:
                 return found
             if why_not and not quiet:
                 print(f"encoding again: {why_not}", file=sys.stderr)
-            with whole_directory(directory, overwrite=True) as made:
+            if alone:
+                for left_over in directory.parent.glob(f".{directory.name}.*.partial"):  # of a builder that was killed
+                    shutil.rmtree(left_over, ignore_errors=True)
+            with whole_directory(directory, replace=(IDS, OFFSETS, DESCRIPTION)) as made:
                 _write(texts, tokenizer, made, wanted, quiet=quiet)
+            if texts.skipped and not quiet:
+                print(f"left out: {describe_skipped(texts.skipped)}", file=sys.stderr)
+            return TokenStore.open(directory)
     except OSError as error:
         raise UserError(f"{directory} cannot be written: {error.strerror or error}.") from error
-    return TokenStore.open(directory)
 
 
 def _fingerprint(texts: Texts, tokenizer: Tokenizer) -> str:
@@ -134,18 +140,13 @@ def _read_description(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DamagedError(f"{directory} is not a token store: it has no {DESCRIPTION}.")
     try:
-        description = dict(read_json(path))
-        if description["format"] != FORMAT:
-            raise DamagedError(f"{path} has format {description['format']}; this version reads {FORMAT}. Encode again.")
-        if description.pop("sha256") == _sha256_of(description):
-            return description
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise DamagedError(f"{path} is damaged. Delete {directory} and encode the text again.")
-
-
-def _sha256_of(description: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
+        description = read_signed(path)
+    except DamagedError:
+        raise DamagedError(f"{path} is damaged. Delete {directory} and encode the text again.") from None
+    if description.get("format") != FORMAT:
+        found = description.get("format")
+        raise DamagedError(f"{path} has format {found}; this version reads {FORMAT}. Encode again.")
+    return description
 
 
 def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str, *, quiet: bool) -> None:
@@ -176,7 +177,7 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         "dtype": np.dtype(dtype).name,
         "files": {IDS: ids_file.description(), OFFSETS: offsets_file.description()},
     }
-    write_json(directory / DESCRIPTION, {**description, "sha256": _sha256_of(description)})
+    write_signed(directory / DESCRIPTION, description)
 
 
 class _HashedFile:
@@ -204,13 +205,13 @@ class _HashedFile:
 
 
 @contextmanager
-def _only_one_builder(directory: Path) -> Iterator[None]:
-    """Let one process at a time make this store. The lock goes with its process, however that ends."""
+def _only_one_builder(directory: Path) -> Iterator[bool]:
+    """Let one process at a time make this store, where there are locks. They go with a process, however it ends."""
     try:
         import fcntl
     except ImportError:  # Windows: each makes its own, and the last to finish stands
-        yield
+        yield False
         return
     with directory.with_name(f".{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from dataclasses import dataclass
@@ -12,11 +13,14 @@ from rehead.errors import UserError
 from rehead.model.accounting import BYTES, WHOLE, Account, Work, Workload, account, check, work
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, preset, to_dict
 from rehead.options import CommonOptions, flag, positional
+from rehead.terminal import results_console
 
 if TYPE_CHECKING:
     from rehead.model.run import Run
 
+WIDE = 140  # columns of a terminal in which formulas and numbers stand side by side
 PresetName = Literal["lab", "small", "base", "bag"]
+DIALS = {"vocab": "ntokens", "nhid": "nhid", "nlayers": "nlayers", "nhead": "nhead"}  # flag → field of ModelConfig
 
 
 @dataclass
@@ -31,6 +35,15 @@ class InspectOptions(CommonOptions):
 
     vocab: int | None = flag(None, metavar="N")
     "Size of the vocabulary (default: the preset's own)."
+
+    nhid: int | None = flag(None, metavar="N")
+    "Width of the hidden states (default: the preset's own)."
+
+    nlayers: int | None = flag(None, metavar="N")
+    "Number of layers (default: the preset's own)."
+
+    nhead: int | None = flag(None, metavar="N")
+    "Number of attention heads (default: the preset's own)."
 
     classes: int | None = flag(None, metavar="K")
     "Number of classes of the classifier (default: the run's, else 2)."
@@ -59,12 +72,13 @@ def inspect(options: InspectOptions) -> None:
     run = _open(options)
     config, classifier, language_model = _shapes(options, run)
     counted = account(config, classifier, language_model)
-    costs = work(config, classifier, _workload(options))
+    workload = _workload(options)
+    costs = work(config, classifier, workload)
     _check(counted)
     drawn = [] if options.plots is None else _draw(options, options.plots, config, run)  # before anything is printed
     title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
     if options.json:
-        print(json.dumps(as_json(title, counted, costs), indent=2, ensure_ascii=False))
+        print(json.dumps(as_json(title, counted, workload, costs, run), indent=2, ensure_ascii=False))
     else:
         print_tables(title, counted, costs, run)
     if not options.quiet:
@@ -82,7 +96,7 @@ def _open(options: InspectOptions) -> Run | None:
         if options.text is not None:
             raise UserError("--text needs a run, whose tokenizer and weights it shows: rehead inspect RUN --text ...")
         return None
-    for name in ("preset", "vocab"):
+    for name in ("preset", *DIALS):
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
     from rehead.model.run import load
@@ -98,11 +112,13 @@ def _open(options: InspectOptions) -> Run | None:
 def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Classifier, LanguageModel]:
     """Settle the base and the two heads to count; a run's own head is counted as it is."""
     if run is None:
-        changes = {} if options.vocab is None else {"ntokens": options.vocab}
+        given = {dial: getattr(options, name) for name, dial in DIALS.items()}
+        changes = {dial: value for dial, value in given.items() if value is not None}
         config, head = preset(options.preset or "small", **changes), None
     else:
         config, head = run.model.config, run.model.head_config
-    classifier = head if isinstance(head, Classifier) else config.classifier(options.classes or 2)
+    classes = 2 if options.classes is None else options.classes
+    classifier = head if isinstance(head, Classifier) else config.classifier(classes)
     return config, classifier, head if isinstance(head, LanguageModel) else config.language_model()
 
 
@@ -124,10 +140,12 @@ def _check(counted: Account) -> None:
             check(counted, Model(counted.config, head), whole)
 
 
-def as_json(title: str, counted: Account, costs: list[Work]) -> dict[str, Any]:
+def as_json(title: str, counted: Account, workload: Workload, costs: list[Work], run: Run | None) -> dict[str, Any]:
     """Everything the tables show, with the numbers as numbers."""
+    head = None if run is None else run.model.head_config
     return {
         "title": title,
+        "carries": None if head is None else head.kind,
         "model": to_dict(counted.config),
         "heads": [to_dict(counted.language_model), to_dict(counted.classifier)],
         "parameters": [
@@ -137,12 +155,14 @@ def as_json(title: str, counted: Account, costs: list[Work]) -> dict[str, Any]:
                 "formula": row.formula.symbols,
                 "numbers": row.formula.numbers,
                 "count": row.count,
+                "times": row.times,
                 "share": {whole: row.count / counted.total(whole) for whole in row.models},
                 "float32_bytes": BYTES * row.count,
             }
             for row in counted.rows
         ],
         "equals_live_module": True,
+        "workload": dataclasses.asdict(workload),
         "training_flops_per_token": [
             {
                 "objective": cost.objective,
@@ -150,6 +170,7 @@ def as_json(title: str, counted: Account, costs: list[Work]) -> dict[str, Any]:
                 "head": cost.head.value,
                 "total": cost.body.value + cost.head.value,
                 "body_formula": cost.body.symbols,
+                "body_numbers": cost.body.numbers,
                 "head_formula": cost.head.symbols,
                 "head_numbers": cost.head.numbers,
             }
@@ -160,33 +181,32 @@ def as_json(title: str, counted: Account, costs: list[Work]) -> dict[str, Any]:
 
 def print_tables(title: str, counted: Account, costs: list[Work], run: Run | None) -> None:
     """Print the account and the work as tables on standard output."""
-    from rich.console import Console
     from rich.table import Table
 
-    # A pipe has no width to fit; wide enough that nothing folds.
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False, emoji=False, markup=False)
+    console = results_console(200)
+    wide = console.width >= WIDE
     config = counted.config
     console.print(
         f"{title}: nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
         f"ntokens {config.ntokens:,}, classes {counted.classifier.classes}"
     )
     table = Table(box=None, pad_edge=False)
-    table.add_column("part")
-    table.add_column("formula")
-    table.add_column("numbers")
+    table.add_column("part", overflow="fold")
+    table.add_column("formula", overflow="fold")
+    if wide:
+        table.add_column("numbers", overflow="fold")
     for name in ("parameters", "of the LM", "of the classifier", "float32"):
-        table.add_column(name, justify="right")
+        table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
     for row in counted.rows:
         shares = [_percent(row.count / counted.total(whole)) if whole in row.models else "" for whole in WHOLE]
+        symbols, numbers = row.formula.symbols, row.formula.numbers
         table.add_row(
             ("  " if row.level == "part" and row.times > 1 else "") + row.part,
-            row.formula.symbols,
-            row.formula.numbers,
+            *((symbols, numbers) if wide else (symbols if symbols == numbers else f"{symbols}\n= {numbers}",)),
             f"{row.count:,}",
             *shares,
             _memory(BYTES * row.count),
             style="bold" if row.level == "total" else None,
-            end_section=row.level != "part",
         )
     console.print(table)
     whole = " and ".join(f"{counted.total(name):,} ({name})" for name in WHOLE)
@@ -195,17 +215,24 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
         console.print(f"This run carries a {run.model.head_config.kind} head.")
 
     console.print("\nTraining work per token, in floating-point operations")
-    console.print(f"body: {costs[0].body.symbols}")
+    console.print(f"body: {costs[0].body.symbols}\n    = {costs[0].body.numbers}")
     table = Table(box=None, pad_edge=False)
     table.add_column("objective")
     for name in ("body", "head", "total", "head share"):
         table.add_column(name, justify="right")
-    table.add_column("head formula")
-    table.add_column("numbers")
+    table.add_column("head formula", overflow="fold")
+    if wide:
+        table.add_column("numbers", overflow="fold")
     for cost in costs:
         total = cost.body.value + cost.head.value
         values = [_operations(each) for each in (cost.body.value, cost.head.value, total)]
-        table.add_row(cost.objective, *values, _percent(cost.head.value / total), cost.head.symbols, cost.head.numbers)
+        formula = (cost.head.symbols, cost.head.numbers)
+        table.add_row(
+            cost.objective,
+            *values,
+            _percent(cost.head.value / total),
+            *(formula if wide else (f"{formula[0]}\n= {formula[1]}",)),
+        )
     console.print(table)
 
 
@@ -231,7 +258,7 @@ def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Ru
     figures, notes = {"mask": pictures.draw_mask()}, []
     if run is not None and options.text is not None:
         causal = run.model.reads_causally if options.direction is None else options.direction == "causal"
-        figures["attention"] = pictures.draw_attention(run, options.text, causal)
+        figures |= pictures.draw_attention(run, options.text, causal)
     if config.positions == "none":
         notes.append("this model has no positions to draw")
     else:

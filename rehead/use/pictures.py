@@ -6,10 +6,10 @@ One scale of colours throughout (cividis: even to the eye, and the same to a col
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ INK = "#22303c"
 HIDDEN = "#e4e8ec"
 MASK_SIZE = 12  # positions in the picture of the mask: enough to see the stair, few enough to read the numbers
 MOST_TOKENS = 40  # in a picture of attention, so that the words beside it can be read
+MOST_SQUARES, MOST_ACROSS = 24, 8  # layers × heads in one picture, and side by side
 MOST_POSITIONS = 128
 
 # Scripts that matplotlib's own font lacks are drawn from one of these, where the machine has it.
@@ -42,7 +43,8 @@ FALLBACK_FONTS = (
 
 @contextlib.contextmanager
 def _style() -> Iterator[None]:
-    matplotlib = _matplotlib()
+    _matplotlib()
+    import matplotlib.style
     from matplotlib import font_manager
 
     installed = set(font_manager.get_font_names())
@@ -58,7 +60,7 @@ def _style() -> Iterator[None]:
         "svg.fonttype": "none",  # words stay words, to be searched and copied
         "svg.hashsalt": "rehead",  # and two drawings of one figure are the same file
     }
-    with matplotlib.rc_context(settings):
+    with matplotlib.style.context(["default", settings]):  # whatever the user's own style
         yield
 
 
@@ -96,7 +98,8 @@ def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     bound = float(values.abs().max()) or 1.0
     image = left.imshow(values.numpy(), aspect="auto", cmap=COLOURS, vmin=-bound, vmax=bound, interpolation="nearest")
-    left.set_title(title, loc="left")
+    left.set_title(f"{title} (the first {len(values)})", loc="left")
+    left.xaxis.get_major_locator().set_params(integer=True)
     left.set_xlabel(unit)
     left.set_ylabel("position")
     figure.colorbar(image, ax=left, pad=0.02, label="value")
@@ -110,7 +113,7 @@ def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
     right.set_title("how alike two positions are", loc="left")
     right.set_xlabel("distance between them")
     right.set_ylabel("cosine")
-    right.set_xlim(0, distances[-1])
+    right.set_xlim(0, max(1, distances[-1]))
     right.set_ylim(min(-0.1, min(low) - 0.05), 1.05)
     for side in ("top", "right"):
         right.spines[side].set_visible(False)
@@ -131,8 +134,11 @@ def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], lis
 
 
 @_style()
-def draw_attention(run: Run, text: str, causal: bool) -> Figure:
-    """Who looks at whom: a square per layer (down) and head (across), over the tokens of the text."""
+def draw_attention(run: Run, text: str, causal: bool) -> dict[str, Figure]:
+    """Who looks at whom: a square for each layer and head, over the tokens of the text.
+
+    One figure, a row per layer, or, for a model with many heads in all, one figure per layer.
+    """
     config = run.model.config
     if not config.nlayers:
         raise UserError("this model has no layers, so there is no attention to draw. Use a run with layers.")
@@ -141,32 +147,56 @@ def draw_attention(run: Run, text: str, causal: bool) -> Figure:
     ids = run.tokenizer.encode(text)
     if not ids:
         raise UserError("--text has no tokens. Give a few words.")
-    cut = len(ids) - MOST_TOKENS
-    ids = ids[:MOST_TOKENS]
+    shown = ids[:MOST_TOKENS]
     with torch.no_grad():
-        _, layers = run.model.base.attention(torch.tensor([ids]), causal=causal)
-    words = [_label(word) for word in run.tokenizer.readable(ids)]
-    hidden = square_mask(len(ids)).isinf() if causal else torch.tensor(False)
-
-    side = max(2.3, 0.17 * len(ids))
-    longest = 0.085 * max(map(len, words))
-    figure = _figure(side * config.nhead + longest + 1.6, (side + 0.35) * config.nlayers + longest + 1.1)
-    grid = figure.subplots(config.nlayers, config.nhead, squeeze=False, sharex=True, sharey=True)
-    for row, weights in enumerate(layers):
-        for column in range(config.nhead):
-            axes = grid[row][column]
-            shown = weights[0, column].masked_fill(hidden, torch.nan)
-            image = axes.imshow(shown.numpy(), cmap=COLOURS, vmin=0, vmax=1, interpolation="nearest")
-            axes.set_facecolor(HIDDEN)
-            axes.set_title(f"layer {row + 1}, head {column + 1}", loc="left", fontsize=9)
-            axes.tick_params(length=0)
-            axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
-            axes.set_yticks(range(len(words)), words, fontsize=8)
-            for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-                tick.set_parse_math(False)  # "$" is a word here, not a formula
+        _, layers = run.model.base.attention(torch.tensor([shown]), causal=causal)
+    words = [_label(word) for word in run.tokenizer.readable(shown)]
     how = "each token reads itself and those before it (grey: masked)" if causal else "each token reads all"
-    more = f"; the first {MOST_TOKENS} of {MOST_TOKENS + cut} tokens" if cut > 0 else ""
-    figure.suptitle(f"attention: {how}{more}", x=0.01, ha="left", fontsize=11)
+    more = f"; the first {MOST_TOKENS} of {len(ids)} tokens" if len(ids) > MOST_TOKENS else ""
+    squares = {
+        (layer, head): weights[0, head] for layer, weights in enumerate(layers, 1) for head in range(config.nhead)
+    }
+    if len(squares) <= MOST_SQUARES:
+        return {
+            "attention": _squares(squares, words, causal, f"attention: {how}{more}", min(config.nhead, MOST_ACROSS))
+        }
+    return {
+        f"attention-layer-{layer:02}": _squares(
+            {place: weights for place, weights in squares.items() if place[0] == layer},
+            words,
+            causal,
+            f"attention of layer {layer} of {config.nlayers}: {how}{more}",
+            min(config.nhead, MOST_ACROSS),
+        )
+        for layer in range(1, config.nlayers + 1)
+    }
+
+
+def _squares(
+    squares: Mapping[tuple[int, int], Tensor], words: list[str], causal: bool, title: str, across: int
+) -> Figure:
+    """Draw attention squares (T, T) side by side, `across` in a row, with the words along the edges."""
+    down = -(-len(squares) // across)
+    side = max(2.3, 0.17 * len(words))
+    edge = 0.085 * max(map(len, words))
+    width, height = side * across + edge + 1.8, (side + 0.35) * down + edge + 1.2
+    hidden = square_mask(len(words)).isinf() if causal else torch.tensor(False)
+    highest = max(float(each.max()) for each in squares.values())
+    figure = _figure(width, height)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(squares) :]:
+        axes.set_visible(False)
+    for axes, ((layer, head), weights) in zip(grid.flat, squares.items(), strict=False):
+        visible = weights.masked_fill(hidden, torch.nan).numpy()
+        image = axes.imshow(visible, cmap=COLOURS, vmin=0, vmax=highest, interpolation="nearest")
+        axes.set_facecolor(HIDDEN)
+        axes.set_title(f"layer {layer}, head {head + 1}", loc="left", fontsize=9)
+        axes.tick_params(length=0)
+        axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
+        axes.set_yticks(range(len(words)), words, fontsize=8)
+        for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            tick.set_parse_math(False)  # "$" is a word here, not a formula
+    figure.suptitle(textwrap.fill(title, int(10 * width)), x=0.01, ha="left", fontsize=11)
     figure.supxlabel("token that is read", fontsize=9)
     figure.supylabel("token that reads", fontsize=9)
     figure.colorbar(image, ax=grid, label="attention weight (each row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
@@ -235,12 +265,14 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _matplotlib() -> ModuleType:
+def _matplotlib() -> None:
+    """Say what to install where matplotlib is missing, or what is wrong where it cannot start."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         raise UserError("pictures need matplotlib: pip install 'rehead[plots]'.") from None
-    return matplotlib
+    except ValueError as error:
+        raise UserError(f"matplotlib cannot start: {error}. Check MPLBACKEND and matplotlibrc.") from None
 
 
 def _grid(axes: Axes, n: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +43,3 @@ def preset_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=POSITIONS)
 def positions(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-Make = Callable[..., Model]

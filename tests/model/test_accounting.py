@@ -128,7 +128,7 @@ def test_formulas_are_seen_three_ways() -> None:
 
 
 @pytest.mark.parametrize("name", ["lab", "small", "bag"])
-@pytest.mark.parametrize("pooling", ["mean", "max+mean"])
+@pytest.mark.parametrize("pooling", ["mean", "max+mean", "attention"])
 def test_work_equals_what_torch_counts(name: str, pooling: Any) -> None:
     """Forward and backward of a live model, counted by torch; attention spelt out, since it cannot count the kernel."""
     config = miniature(name, dropout=0.0)

@@ -11,34 +11,45 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model import Base, Model, preset
 from rehead.model.layers import Layer
-from rehead.model.positions import sinusoidal_table
+from rehead.model.positions import rotary_turns, sinusoidal_table
 from tests.model.conftest import POSITIONS, alive, miniature
 
 CLOSE = 1e-5
 
 
+# Where torch's encoder layer keeps what ours keeps.
+NAMES = {
+    "qkv.weight": "self_attn.in_proj_weight",
+    "qkv.bias": "self_attn.in_proj_bias",
+    "output.weight": "self_attn.out_proj.weight",
+    "output.bias": "self_attn.out_proj.bias",
+    "up.weight": "linear1.weight",
+    "up.bias": "linear1.bias",
+    "down.weight": "linear2.weight",
+    "down.bias": "linear2.bias",
+    **{f"norm{n}.{kind}": f"norm{n}.{kind}" for n in (1, 2) for kind in ("weight", "bias")},
+}
+
+
 def torchs_encoder(base: Base) -> nn.TransformerEncoder:
     """torch.nn.TransformerEncoder with a base's weights."""
     config = base.config
-    layer = nn.TransformerEncoderLayer(config.nhid, config.nhead, config.nff, config.dropout, batch_first=True)
+    layer = nn.TransformerEncoderLayer(
+        config.nhid,
+        config.nhead,
+        config.nff,
+        config.dropout,
+        activation=config.feedforward,
+        norm_first=config.norm == "pre",
+        batch_first=True,
+    )
     encoder = nn.TransformerEncoder(layer, config.nlayers, enable_nested_tensor=False)
-    pairs = {
-        "self_attn.in_proj_weight": "qkv.weight",
-        "self_attn.in_proj_bias": "qkv.bias",
-        "self_attn.out_proj.weight": "output.weight",
-        "self_attn.out_proj.bias": "output.bias",
-        "linear1.weight": "up.weight",
-        "linear1.bias": "up.bias",
-        "linear2.weight": "down.weight",
-        "linear2.bias": "down.bias",
-        **{f"norm{n}.{kind}": f"norm{n}.{kind}" for n in (1, 2) for kind in ("weight", "bias")},
-    }
     state = base.state_dict()
     encoder.load_state_dict(
         {
-            f"layers.{n}.{torchs}": state[f"layers.{n}.{ours}"]
+            f"layers.{n}.{theirs}": state[f"layers.{n}.{ours}"]
             for n in range(config.nlayers)
-            for torchs, ours in pairs.items()
+            for ours, theirs in NAMES.items()
         }
     )
     return encoder
@@ -66,30 +77,82 @@ def test_lab_is_torchs_encoder_forward_and_gradients(causal: bool, padded: bool)
     pull = torch.randn_like(ours) * keep[..., None]
     (ours * pull).sum().backward()
     (theirs * pull).sum().backward()
-    assert base.embedding.weight.grad is not None
-    assert embedding.grad is not None
-    _assert_gradients_agree(base.embedding.weight.grad, embedding.grad)
-    theirs_by_name = {name.replace("layers.", ""): each.grad for name, each in encoder.named_parameters()}
-    for number, layer in enumerate(base.layers):
-        assert isinstance(layer, Layer)
-        for ours_name, theirs_name in {
-            "qkv.weight": "self_attn.in_proj_weight",
-            "qkv.bias": "self_attn.in_proj_bias",
-            "output.weight": "self_attn.out_proj.weight",
-            "output.bias": "self_attn.out_proj.bias",
-            "up.weight": "linear1.weight",
-            "up.bias": "linear1.bias",
-            "down.weight": "linear2.weight",
-            "down.bias": "linear2.bias",
-            "norm1.weight": "norm1.weight",
-            "norm1.bias": "norm1.bias",
-            "norm2.weight": "norm2.weight",
-            "norm2.bias": "norm2.bias",
-        }.items():
-            gradient, expected = layer.get_parameter(ours_name).grad, theirs_by_name[f"{number}.{theirs_name}"]
-            assert gradient is not None
-            assert expected is not None
-            _assert_gradients_agree(gradient, expected)
+    pairs = [(base.embedding.weight, embedding)]
+    for number in range(4):
+        for name, torchs in NAMES.items():
+            pairs.append(
+                (base.get_parameter(f"layers.{number}.{name}"), encoder.get_parameter(f"layers.{number}.{torchs}"))
+            )
+    for parameter, reference in pairs:
+        assert parameter.grad is not None
+        assert reference.grad is not None
+        _assert_gradients_agree(parameter.grad, reference.grad)
+
+
+@pytest.mark.parametrize("feedforward", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_other_layers_are_torchs_too(feedforward: str, norm: str) -> None:
+    """Pre-norm and gelu, with every weight alive."""
+    config = miniature("lab", feedforward=feedforward, norm=norm, positions="none", ffmult=2.0, dropout=0.0)
+    base = alive(config).base
+    ids = torch.randint(50, (2, 9))
+    with torch.no_grad():
+        theirs = torchs_encoder(base).eval()(base.embedding(ids) * math.sqrt(16))
+        assert torch.allclose(base(ids, causal=False), theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_small_layer_by_hand() -> None:
+    """The default's layer, written out: norms before, rotated heads, a gated feed-forward, no bias."""
+    config = miniature("small", nlayers=1)
+    layer = alive(config).base.layers[0]
+    assert isinstance(layer, Layer)
+    x = torch.randn(1, 5, 16)
+
+    def norm(values: Tensor, module: nn.LayerNorm) -> Tensor:
+        centred = values - values.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.weight
+
+    with torch.no_grad():
+        q, k, v = (norm(x, layer.norm1) @ layer.qkv.weight.T).split(16, dim=-1)
+        read = torch.zeros(1, 5, 16)
+        for head in range(2):
+            mine = slice(8 * head, 8 * head + 8)
+            angles = torch.arange(5)[:, None] * 10_000 ** (-torch.arange(0, 8, 2) / 8)
+            turn = torch.polar(torch.ones(5, 4), angles)
+            turned_q, turned_k = (
+                torch.complex(each[..., mine][..., :4], each[..., mine][..., 4:]) * turn for each in (q, k)
+            )
+            scores = (turned_q @ turned_k.conj().transpose(-2, -1)).real / math.sqrt(8)
+            read[..., mine] = scores.softmax(-1) @ v[..., mine]
+        middle = x + read @ layer.output.weight.T
+        gate, value = (norm(middle, layer.norm2) @ layer.up.weight.T).chunk(2, dim=-1)
+        expected = middle + (gate * gate.sigmoid() * value) @ layer.down.weight.T
+        ours = layer(x, None, False, rotary_turns(torch.arange(5)[None], 8))
+    assert torch.allclose(ours, expected, atol=CLOSE, rtol=1e-4)
+
+
+def test_dropout_is_on_in_training_and_off_otherwise(preset_name: str) -> None:
+    config = miniature(preset_name, nlayers=0, dropout=0.5)
+    base = Base(config)
+    ids = torch.randint(50, (4, 20))
+    dropped = base(ids, causal=False)
+    assert 0.4 < (dropped == 0).float().mean() < 0.6
+    assert not (base.eval()(ids, causal=False) == 0).any()
+
+
+def test_fresh_weights_are_what_they_should_be() -> None:
+    torch.manual_seed(0)
+    lab = Base(preset("lab", ntokens=1000))
+    assert lab.embedding.weight.abs().max() <= 0.1
+    assert lab.embedding.weight.std().item() == pytest.approx(0.2 / math.sqrt(12), rel=0.02)
+    qkv = lab.get_parameter("layers.0.qkv.weight")
+    assert qkv.abs().max() <= math.sqrt(6 / (200 + 600))  # Xavier's bound for 200 → 600, as in torch's attention
+    assert qkv.std().item() == pytest.approx(math.sqrt(2 / (200 + 600)), rel=0.02)
+    assert not lab.get_parameter("layers.0.qkv.bias").any()
+    small = Base(preset("small", ntokens=1000))
+    assert small.embedding.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
+    bag = Base(preset("bag", ntokens=1000, nbuckets=64))
+    assert not bag.get_parameter("ngrams.weight").any()
 
 
 def _assert_gradients_agree(ours: Tensor, theirs: Tensor) -> None:
@@ -195,6 +258,28 @@ def test_packed_documents_do_not_see_each_other(preset_name: str, positions: str
 
 
 @pytest.mark.parametrize("causal", [True, False])
+def test_packed_documents_with_padding_between(preset_name: str, positions: str, causal: bool) -> None:
+    """Padding at the end of a document, and at the beginning of the next, in one row."""
+    base = alive(miniature(preset_name, positions=positions)).base
+    first, second = torch.randint(50, (3,)), torch.randint(50, (4,))
+    gap = torch.randint(50, (2,))
+    packed = torch.cat((first, gap, second))[None]
+    keep = torch.tensor([[True] * 3 + [False] * 2 + [True] * 4])
+    for segments in ([0] * 4 + [1] * 5, [0] * 5 + [1] * 4, [0] * 3 + [1] * 6):
+        with torch.no_grad():
+            together = base(packed, keep, torch.tensor([segments]), causal=causal)[0]
+            assert (together[:3] - base(first[None], causal=causal)[0]).abs().max() < CLOSE
+            assert (together[5:] - base(second[None], causal=causal)[0]).abs().max() < CLOSE
+
+
+def test_ids_may_be_int32(preset_name: str, ids: Tensor) -> None:
+    base = alive(miniature(preset_name, ntokens=2**20, nhid=8)).base
+    large = ids * 20_000
+    with torch.no_grad():
+        assert torch.equal(base(large.int(), causal=False), base(large, causal=False))
+
+
+@pytest.mark.parametrize("causal", [True, False])
 def test_a_row_of_padding_alone_is_finite(preset_name: str, causal: bool) -> None:
     model = Model(miniature(preset_name), miniature(preset_name).classifier(2))
     ids, keep = torch.zeros(2, 6, dtype=torch.long), torch.zeros(2, 6, dtype=torch.bool)
@@ -253,6 +338,8 @@ def test_fresh_layers_are_the_identity(name: str, ids: Tensor) -> None:
         ((torch.zeros(1, 3),), "float32"),
         ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool)), r"keep is \(1, 2\)"),
         ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3)), "Expected bool"),
+        ((torch.tensor([[1, 50]]),), "ids hold 50. Expected 0 to 49"),
+        ((torch.tensor([[1, -1]]),), "ids hold -1"),
     ],
 )
 def test_wrong_tensors_are_named(arguments: tuple[Tensor, ...], said: str) -> None:
@@ -269,5 +356,7 @@ def test_lower_precision_runs(kind: str, ids: Tensor) -> None:
     with torch.no_grad():
         full = base(ids, keep, causal=True)
         half = base.to(torch.bfloat16)(ids, keep, causal=True)
+        told, _ = base.attention(ids, causal=True)
+    assert told.dtype == torch.bfloat16
     assert half.dtype == torch.bfloat16
     assert (full - half.float())[keep].abs().mean() < 0.05 * full[keep].abs().mean()

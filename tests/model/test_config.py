@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rehead.errors import ConfigError
@@ -22,6 +23,9 @@ from rehead.model.config import (
     ("changes", "said"),
     [
         ({"nhid": 201}, ["nhid=201", "nhead=2", "200", "202"]),
+        ({"nhid": 200, "nhead": 3}, ["nhid=198 or 204"]),
+        ({"nhid": 201, "nhead": 2, "positions": "rotary"}, ["nhid=200 or 204"]),
+        ({"ntokens": 2**40}, ["1 to 2,147,483,648"]),
         ({"nhid": 7, "nhead": 7}, ["nhid=7", "sinusoidal", "even"]),
         ({"nhid": 6, "nhead": 2, "positions": "rotary"}, ["nhid=6", "nhead=2", "rotary", "even"]),
         ({"nhead": 0}, ["nhead=0", "1", "65,536"]),
@@ -90,6 +94,12 @@ def test_a_preset_survives_json(name: str) -> None:
     assert from_dict(ModelConfig, to_dict(config)) == config
     for head in (config.language_model(), config.classifier(3)):
         assert head_from_dict(to_dict(head)) == head
+
+
+def test_numpys_whole_numbers_are_whole_numbers() -> None:
+    config = preset("lab", nhid=np.int64(100), ntokens=np.int32(50))
+    assert config == preset("lab", nhid=100, ntokens=50)
+    assert type(config.nhid) is int
 
 
 def test_one_dial_scales_the_widths() -> None:

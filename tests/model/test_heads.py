@@ -54,6 +54,38 @@ def test_a_document_without_tokens_pools_to_zeros(pooling: str) -> None:
     assert not hidden.grad[1].any()
 
 
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_batch_without_any_column_pools_to_zeros(pooling: str) -> None:
+    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
+    assert not head.pool(torch.randn(2, 0, 16)).any()
+    assert head(torch.randn(2, 0, 16), None, torch.empty(0)).shape == (2, 2)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_padding_does_not_reach_the_logits(preset_name: str, pooling: str, causal: bool) -> None:
+    model = alive(miniature(preset_name), Classifier(classes=2, pooling=pooling, causal=causal))  # type: ignore[arg-type]
+    document = torch.randint(50, (1, 5))
+    padded = torch.cat((document, torch.randint(50, (1, 4))), 1)
+    with torch.no_grad():
+        alone, beside = model(document), model(padded, torch.tensor([[True] * 5 + [False] * 4]))
+    assert torch.allclose(alone, beside, atol=1e-5)
+
+
+def test_a_classifier_refuses_packed_rows() -> None:
+    model = alive(miniature("lab"), Classifier(classes=2))
+    with pytest.raises(ConfigError, match="once for each row"):
+        model(torch.zeros(1, 3, dtype=torch.long), segments=torch.tensor([[0, 0, 1]]))
+
+
+def test_dropout_of_the_head_is_on_in_training() -> None:
+    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean", dropout=0.9))
+    hidden = torch.randn(2, 3, 16)
+    assert not torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
+    head.eval()
+    assert torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
+
+
 def test_attention_pooling_starts_as_the_mean() -> None:
     attention = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="attention"))
     mean = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean"))

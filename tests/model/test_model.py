@@ -5,6 +5,7 @@ import hashlib
 import pytest
 import torch
 
+from rehead.errors import ConfigError
 from rehead.model import Classifier, LanguageModel, Model, preset
 from tests.model.conftest import alive, miniature
 
@@ -65,6 +66,15 @@ def test_a_bare_base_gets_its_first_head_and_back() -> None:
     assert str(change).startswith("dropped no head (0 parameters); new classifier head (34 parameters:")
     model.replace_head(LanguageModel(tied=True))
     assert model(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, 50)
+
+
+def test_what_is_no_head_is_refused_and_changes_nothing() -> None:
+    model = Model(miniature("lab"), LanguageModel(tied=False))
+    head = model.head
+    with pytest.raises(ConfigError, match="head=None is no head"):
+        model.replace_head(None)  # type: ignore[arg-type]
+    assert model.head is head
+    assert model.head_config == LanguageModel(tied=False)
 
 
 def test_a_head_reads_the_way_it_was_described() -> None:

@@ -45,6 +45,14 @@ def test_the_sum_over_a_document_is_the_same_both_ways() -> None:
     assert torch.allclose(causal, both, atol=1e-5)
 
 
+def test_a_run_over_another_document_does_not_count() -> None:
+    """Not even where the document goes on behind it."""
+    ngrams = NGrams(3, 101, 4)
+    torch.nn.init.ones_(ngrams.weight)
+    counts = ngrams(torch.tensor([[1, 2, 3, 4]]), None, torch.tensor([[0, 1, 0, 0]]), True)[0, :, 0]
+    assert counts.tolist() == [0, 0, 0, 1]  # the last pair alone
+
+
 def test_buckets_are_spread() -> None:
     """All bigrams of 300 tokens over 2**16 rows: as many rows hit as when each is drawn at random, or more."""
     first, second = torch.meshgrid(torch.arange(300), torch.arange(300), indexing="ij")

@@ -50,6 +50,8 @@ def test_positions_skip_padding_and_restart_in_segments() -> None:
     keep = torch.tensor([[False, False, True, True, True], [True, True, True, False, False]])
     assert count_positions(ids, keep, None).tolist()[0][2:] == [0, 1, 2]
     assert count_positions(ids, keep, None).tolist()[1][:3] == [0, 1, 2]
+    both = count_positions(ids, keep, torch.tensor([[0, 1, 1, 1, 2], [0, 0, 1, 1, 1]]))
+    assert both.tolist() == [[0, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
     segments = torch.tensor([[4, 4, 7, 7, 7], [0, 1, 1, 1, 2]])
     assert count_positions(ids, None, segments).tolist() == [[0, 1, 0, 1, 2], [0, 0, 1, 2, 0]]
 

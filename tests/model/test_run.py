@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import rehead
-from rehead.disk import sha256
+from rehead.disk import read_signed, sha256, write_signed
 from rehead.errors import ConfigError, DamagedError, UserError
 from rehead.model import Classifier, LanguageModel, Model, Run, load, save
+from rehead.model.config import to_dict
 from rehead.text.tokenizer import Tokenizer
 from tests.model.conftest import alive, miniature
 
@@ -120,6 +121,10 @@ def test_a_sick_model_is_not_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (lambda run: setattr(run, "labels", ["same", "same"]), "different, non-empty names"),
+        (lambda run: setattr(run, "labels", ["", "x"]), "different, non-empty names"),
+        (lambda run: setattr(run, "labels", [0, 1]), "different, non-empty names"),
+        (lambda run: run.model.to(torch.bfloat16), "bfloat16. Expected float32"),
         (lambda run: setattr(run, "labels", ["one"]), "1 label names for a model with 2 classes"),
         (lambda run: setattr(run, "model", alive(miniature("lab", ntokens=5))), "9 tokens.*ntokens=5"),
     ],
@@ -190,15 +195,14 @@ def copy(sound: Path, tmp_path: Path) -> Path:
 
 def resign(path: Path) -> None:
     """Make the digests right again, so that the checks behind them are reached."""
-    config = json.loads((path / "config.json").read_text())
-    config["files"] = {name: sha256(path / name) for name in config["files"]}
-    (path / "config.json").write_text(json.dumps(config))
+    edit_config(path, lambda config: config.update(files={name: sha256(path / name) for name in config["files"]}))
 
 
 def edit_config(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    config = json.loads((path / "config.json").read_text())
+    """Change config.json and sign it again."""
+    config = read_signed(path / "config.json")
     change(config)
-    (path / "config.json").write_text(json.dumps(config))
+    write_signed(path / "config.json", config)
 
 
 def edit_tensors(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
@@ -246,24 +250,42 @@ def rename_file(name: str) -> Callable[[Path], None]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no config": (lambda path: (path / "config.json").unlink(), "missing"),
+    "no config": (lambda path: (path / "config.json").unlink(), "not a run: config.json is missing"),
+    "one changed value": (
+        lambda path: (path / "config.json").write_text(
+            (path / "config.json").read_text().replace('"sinusoidal"', '"none"')
+        ),
+        "SHA-256 differs",
+    ),
+    "an unsigned config": (lambda path: (path / "config.json").write_text('{"format": 1}'), "SHA-256 is expected"),
     "config that is not JSON": (lambda path: (path / "config.json").write_text("{not json"), "not valid JSON"),
     "config of bytes": (lambda path: (path / "config.json").write_bytes(b"\xff\xfe\x00"), "not valid JSON"),
     "config with NaN": (lambda path: (path / "config.json").write_text('{"format": NaN}'), "NaN is not JSON"),
     "a name twice": (lambda path: (path / "config.json").write_text('{"format": 1, "format": 1}'), "twice"),
     "nested without end": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
-    "a list": (lambda path: (path / "config.json").write_text("[]"), "Expected an object"),
+    "a list": (lambda path: (path / "config.json").write_text("[]"), "an object with a SHA-256 is expected"),
     "a format of the future": (lambda path: edit_config(path, lambda c: c.update(format=2)), "format 2"),
-    "no model": (lambda path: edit_config(path, lambda c: c.pop("model")), "ModelConfig"),
+    "a format that is not a number": (lambda path: edit_config(path, lambda c: c.update(format=True)), "format True"),
+    "no model": (lambda path: edit_config(path, lambda c: c.pop("model")), "sections"),
+    "one more section": (lambda path: edit_config(path, lambda c: c.update(more=1)), "sections"),
+    "a dial that is left out": (
+        lambda path: edit_config(path, lambda c: c["model"].pop("positions")),
+        "lacks the field 'positions'",
+    ),
+    "a pooling that is left out": (
+        lambda path: edit_config(path, lambda c: c["head"].pop("pooling")),
+        "lacks the field 'pooling'",
+    ),
     "a width that does not divide": (lambda path: edit_config(path, lambda c: c["model"].update(nhid=9)), "nhid=9"),
     "a width of terabytes": (lambda path: edit_config(path, lambda c: c["model"].update(ntokens=2**31)), "shape"),
     "an unknown dial": (lambda path: edit_config(path, lambda c: c["model"].update(exec="x")), "'exec'"),
     "an unknown head": (lambda path: edit_config(path, lambda c: c["head"].update(kind="x")), "'x'"),
     "other classes": (lambda path: edit_config(path, lambda c: c["head"].update(classes=3)), "2 label names"),
     "no files": (lambda path: edit_config(path, lambda c: c.pop("files")), "files"),
-    "up and out": (rename_file("../elsewhere.safetensors"), "plain name"),
-    "an absolute path": (rename_file("/etc/passwd"), "plain name"),
-    "a strange file": (lambda path: (rename_file("metrics.jsonl")(path), (path / "metrics.jsonl").touch()), "no part"),
+    "up and out": (rename_file("../elsewhere.safetensors"), "'../elsewhere.safetensors'"),
+    "an absolute path": (rename_file("/etc/passwd"), "its own files"),
+    "half a character": (rename_file("\ud800"), "its own files"),
+    "a strange file": (lambda path: (rename_file("metrics.jsonl")(path), (path / "metrics.jsonl").touch()), "its own"),
     "a truncated tensor file": (truncate, "not a whole safetensors file"),
     "an empty tensor file": (
         lambda path: ((path / "model.safetensors").write_bytes(b""), resign(path)),
@@ -395,9 +417,11 @@ def test_mutated_bytes_are_refused(data: st.DataObject, fresh: Callable[[], Path
     if signed:
         resign(path)
     line = refused(path)
-    if name != "config.json" and not signed:
+    if name == "config.json":
+        assert line is not None or json.loads(bytes(content)) == json.loads((sound / name).read_bytes())
+    elif not signed:
         assert line is not None
-    elif line is None:  # what was let through is still the model, whole and finite
+    elif line is None:  # what was let through is still a model, whole and finite
         run = load(path)
         assert all(each.isfinite().all() for each in run.model.state_dict().values())
         if name != "model.safetensors":
@@ -407,28 +431,48 @@ def test_mutated_bytes_are_refused(data: st.DataObject, fresh: Callable[[], Path
 
 @mutating
 @given(data=st.data())
-def test_mutated_configurations_are_refused_or_harmless(
-    data: st.DataObject, fresh: Callable[[], Path], sound: Path
-) -> None:
-    """Put any JSON value, a name with `..`, or nothing, in any place of config.json."""
+def test_mutated_configurations_are_refused(data: st.DataObject, fresh: Callable[[], Path], sound: Path) -> None:
+    """Put any JSON value, a name with `..`, or nothing, in any place of config.json.
+
+    Unsigned, nothing passes. Signed again, only another allowed value for a field does, and then it is obeyed.
+    """
     path = fresh()
-    config = json.loads((path / "config.json").read_text())
+    config = read_signed(path / "config.json")
     place = config
     if data.draw(st.booleans()):
         place = config[data.draw(st.sampled_from(["model", "head", "files"]))]
     key = data.draw(st.sampled_from(sorted(place)))
     how = data.draw(st.sampled_from(["value", "drop", "rename", "add"]))
+    before = json.dumps(config, sort_keys=True)
     if how == "value":
         place[key] = data.draw(json_values)
     elif how == "drop":
         del place[key]
     elif how == "rename":
-        place[data.draw(st.sampled_from(["../" + key, "/" + key, key + "\0", key.upper(), ""]))] = place.pop(key)
+        new = data.draw(st.sampled_from(["../" + key, "/" + key, key + "\0", key.upper(), "", "\ud800"]))
+        place[new] = place.pop(key)
     else:
-        place[data.draw(st.text(max_size=8))] = data.draw(json_values)
-    (path / "config.json").write_text(json.dumps(config))
-    if refused(path) is None:
-        assert weights_of(load(path)) == weights_of(load(sound))
+        place[data.draw(st.text(max_size=8).filter(lambda name: name not in place))] = data.draw(json_values)
+    signed = data.draw(st.booleans())
+    try:
+        if signed:
+            write_signed(path / "config.json", config)
+        else:
+            digest = json.loads((sound / "config.json").read_text())["sha256"]
+            (path / "config.json").write_text(json.dumps({**config, "sha256": digest}))
+    except ValueError:  # NaN, which is not JSON
+        shutil.rmtree(path)
+        return
+    line = refused(path)
+    optional = place is config.get("files") and key != "model.safetensors" and how == "drop"
+    if not signed:
+        assert line is not None or json.dumps(config, sort_keys=True) == before
+    elif how != "value" and not optional:
+        assert line is not None
+    if line is None and signed:
+        run = load(path)
+        assert to_dict(run.model.config) == config["model"]
+        assert weights_of(run) == weights_of(load(sound))
     shutil.rmtree(path)
 
 

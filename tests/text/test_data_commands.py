@@ -171,6 +171,10 @@ def test_an_existing_directory_is_kept_unless_told(files: Path, capsys: pytest.C
     assert exported("--out", "rt") == 2
     assert "rt exists already. Choose another name, or allow overwriting (--overwrite)." in capsys.readouterr().err
     assert [path.name for path in Path("rt").iterdir()] == ["mine.txt"]
+    assert exported("--out", "rt", "--overwrite") == 2
+    assert "rt holds 'mine.txt', which would be lost." in capsys.readouterr().err
+    Path("rt/mine.txt").rename("mine.txt")
+    assert exported("--out", "rt", "--quiet") == 0
     assert exported("--out", "rt", "--overwrite", "--quiet") == 0
     assert sorted(path.name for path in Path("rt").iterdir()) == [
         "test.csv",
@@ -185,7 +189,7 @@ def test_an_existing_directory_is_kept_unless_told(files: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "train.csv", "--overwrite"], "train.csv is not a directory"),
+        (["--out", "train.csv", "--overwrite"], "train.csv exists already and is not a directory"),
         (["--out", "train.csv/below"], "train.csv"),
         (["--out", "x", "--train", "99999998"], "rotten-tomatoes has 8,5"),
         (["--out", "x", "--train", "7"], "--train 7: must be an even number"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from rehead.cli import main
 from rehead.model import LanguageModel, Run, preset, save
-from rehead.model.accounting import account
+from rehead.model.accounting import account, work
 from tests.model.conftest import alive, miniature
 from tests.model.test_run import a_run, tiny_tokenizer
 
@@ -64,7 +66,16 @@ def test_json_gives_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> N
         assert row["numbers"] in line
         assert f"{row['count']:,}" in line
         assert row["float32_bytes"] == 4 * row["count"]
-        assert row["share"].keys() <= {"language model", "classifier"}
+        for whole, share in row["share"].items():
+            assert share == pytest.approx(row["count"] / counted.total(whole))
+    for whole in ("language model", "classifier"):
+        parts = [row for row in document["parameters"] if row["level"] == "part" and whole in row["share"]]
+        assert sum(row["count"] * row["times"] for row in parts) == counted.total(whole)
+    for row, cost in zip(document["training_flops_per_token"], work(config, config.classifier(7)), strict=True):
+        assert (row["objective"], row["body"], row["head"]) == (cost.objective, cost.body.value, cost.head.value)
+        assert row["total"] == row["body"] + row["head"]
+    assert document["workload"]["length"] == 256
+    assert document["carries"] is None
     assert [row["objective"] for row in document["training_flops_per_token"]] == [
         "causal",
         "masked",
@@ -72,6 +83,24 @@ def test_json_gives_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> N
         "document",
         "classify",
     ]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_narrow_terminal_cuts_nothing(columns: int) -> None:
+    """In a real terminal of this width: every formula and number is there, folded perhaps, but whole."""
+    command = f"stty cols {columns}; {sys.executable} -m rehead inspect --preset lab"
+    done = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "…" not in done.stdout
+    for figure in ("21,018,401", "10,968,602", "50,001·200"):
+        assert figure in done.stdout
+
+
+def test_dials_can_be_turned(capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = printed(capsys, "inspect", "--preset", "lab", "--nhead", "4")
+    assert "exactly 21,018,401" in out
+    out, _ = printed(capsys, "inspect", "--preset", "lab", "--nhid", "100", "--nlayers", "2", "--vocab", "10")
+    assert out.startswith("preset lab: nhid 100, nlayers 2, nhead 2, nff 100, ntokens 10")
 
 
 def test_small_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,6 +197,8 @@ def wrong(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "no tokenizer": ([wordless, "--text", "a", *plots], "no tokenizer"),
         "no vocabulary": (["--vocab", "0"], "ntokens=0"),
         "one class": (["--classes", "1"], "classes=1"),
+        "no class": (["--classes", "0"], "classes=0"),
+        "a run and a width": ([run, "--nhid", "8"], "--nhid"),
         "no length": (["--length", "0"], "--length=0"),
         "a file for a directory": (["--preset", "lab", "--plots", __file__], "cannot be written"),
     }

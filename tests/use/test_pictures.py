@@ -3,12 +3,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from rehead.errors import UserError
-from rehead.model.positions import sinusoidal_table
-from rehead.use.pictures import _label, draw_mask, save_figures, similarity_by_distance
+from rehead.model import LanguageModel, Run, square_mask
+from rehead.model.positions import Learned, sinusoidal_table
+from rehead.use.pictures import (
+    _label,
+    draw_attention,
+    draw_mask,
+    draw_positions,
+    save_figures,
+    similarity_by_distance,
+)
+from tests.model.conftest import alive, miniature
+from tests.model.test_run import tiny_tokenizer
 
 
 def test_similarity_by_distance_by_hand() -> None:
@@ -25,6 +36,44 @@ def test_sinusoidal_likeness_depends_on_the_distance_alone() -> None:
     assert low == pytest.approx(high, abs=1e-5)
     frequencies = 10_000 ** (-torch.arange(0, 32, 2) / 32)
     assert mean[5] == pytest.approx(float((5 * frequencies).cos().mean()), abs=1e-5)
+
+
+def test_the_mask_that_is_drawn_is_the_mask() -> None:
+    (image,) = draw_mask(5).axes[0].images
+    assert np.array_equal(image.get_array(), square_mask(5).isinf().numpy())
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_the_positions_that_are_drawn_are_the_models(positions: str) -> None:
+    model = alive(miniature("lab", positions=positions, maxlen=20))
+    (image,) = draw_positions(model.config, model).axes[0].images
+    learned = model.base.positions
+    expected = learned.weight.detach() if isinstance(learned, Learned) else sinusoidal_table(128, 16)
+    assert np.array_equal(image.get_array(), expected.numpy())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_attention_that_is_drawn_is_the_models(causal: bool) -> None:
+    run = Run(alive(miniature("lab", nlayers=3), LanguageModel(tied=False)), tiny_tokenizer())
+    (figure,) = draw_attention(run, "a truly good film", causal).values()
+    with torch.no_grad():
+        _, layers = run.model.base.attention(torch.tensor([[5, 6, 7, 8]]), causal=causal)
+    squares = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_title(loc="left") for axes in squares] == [
+        f"layer {layer}, head {head}" for layer in (1, 2, 3) for head in (1, 2)
+    ]
+    for axes, (layer, head) in zip(squares, [(n, h) for n in range(3) for h in range(2)], strict=True):
+        drawn = np.nan_to_num(np.ma.filled(axes.images[0].get_array(), 0.0))
+        assert np.allclose(drawn, layers[layer][0, head].numpy(), atol=1e-6)
+        words = [tick.get_text() for tick in axes.get_yticklabels()]
+        assert words == (["a", "truly", "good", "film"] if head == 0 else [])  # at the edge of the grid
+
+
+def test_many_heads_are_drawn_layer_by_layer() -> None:
+    run = Run(alive(miniature("lab", nlayers=4, nhead=8, nhid=32), LanguageModel(tied=False)), tiny_tokenizer())
+    figures = draw_attention(run, "a truly good film", causal=False)
+    assert list(figures) == [f"attention-layer-0{layer}" for layer in (1, 2, 3, 4)]
+    assert all(sum(bool(axes.images) for axes in figure.axes) == 8 for figure in figures.values())
 
 
 def test_labels_can_be_told_apart() -> None:
