@@ -2,8 +2,10 @@
 
     python bench/model.py
 
-- `lab` forward and backward against torch.nn.TransformerEncoder of the same shape and weights;
+- `lab` forward and backward against torch.nn.TransformerEncoder of the same shape (which has no embedding to scale
+  and no positions to add);
 - the fast attention against the spelt-out one, which also returns the weights;
+- LayerNorm against RMSNorm, forward and backward, at the width of `small`;
 - `rehead --help`, against starting Python alone.
 """
 
@@ -72,6 +74,12 @@ def main() -> None:
                 }
             ),
         )
+    x = torch.randn(BATCH * LENGTH, 256, requires_grad=True)
+    layer_norm, rms_norm = nn.LayerNorm(256, bias=False), nn.RMSNorm(256)
+    report(
+        "norm, forward and backward",
+        best({"LayerNorm": lambda: layer_norm(x).sum().backward(), "RMSNorm": lambda: rms_norm(x).sum().backward()}),
+    )
     report(
         "start",
         best(

@@ -13,7 +13,7 @@ in `--help`, the Python signature and what is saved beside a result have one sou
 
 What a type means on the command line:
 
-    bool            a switch: --flag, or --no-flag when the default is True
+    bool            a switch: --flag; also --no-flag when the default is True
     Literal[...]    one of the choices
     list[T]         several words: --flag A B C
     tuple[T, ...]   one word, comma-separated: --flag 100,500,1600
@@ -116,9 +116,9 @@ def _add(parser: argparse.ArgumentParser, each: dataclasses.Field[Any], hint: An
     settings: dict[str, Any] = {"help": doc.replace("%", "%%") + _default_note(default)}
 
     if hint is bool:
-        name = each.name.replace("_", "-")
-        name, action = (f"no-{name}", "store_false") if default is True else (name, "store_true")
-        parser.add_argument(f"--{name}", dest=each.name, action=action, help=settings["help"])
+        name = "--" + each.name.replace("_", "-")
+        action = argparse.BooleanOptionalAction if default is True else "store_true"
+        parser.add_argument(name, dest=each.name, action=action, default=default, help=settings["help"])
         return
     if origin is Literal:
         settings["choices"] = inner

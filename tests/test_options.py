@@ -91,7 +91,7 @@ def test_the_help_is_the_docstrings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--from RUN Where from; 100 % of it." in text
     assert "--rate RATE How fast. Second line. (default: 0.1)" in text
     assert "--labels LABELS How many. (default: 100,500)" in text
-    assert "--no-keep-case Whether." in text
+    assert "--keep-case, --no-keep-case Whether." in text
     assert "{one,two}" in text
 
 

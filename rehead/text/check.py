@@ -39,8 +39,14 @@ class CheckOptions(CommonOptions, ReadOptions):
     allow_unlabelled: bool = False
     "Texts that PATH holds without labels may occur in --against: only report them."
 
+    unlabelled: bool = False
+    "Read files without labels, even where they look labelled: a folder with subfolders, say."
+
+    skip_empty: bool = True
+    "Count empty texts and labels; --no-skip-empty stops at the first."
+
     tokenizer: Path | None = None
-    "Count tokens with this tokenizer.json."
+    "Count tokens with this tokenizer.json, or SentencePiece .model with the dict.txt beside it."
 
     examples: int = 3
     "Duplicates to show of each kind."
@@ -61,13 +67,14 @@ def check(options: CheckOptions) -> int:
 
         tokenizer = Tokenizer.load(options.tokenizer)
     names = [field.name for field in dataclasses.fields(ReadOptions)]
-    reading = ReadOptions(**{name: getattr(options, name) for name in names} | {"skip_empty": True})
+    reading = ReadOptions(**{name: getattr(options, name) for name in names})
     report = check_parts(
         options.paths,
         options.against,
         reading,
         tokenizer=tokenizer,
         allow_unlabelled=options.allow_unlabelled,
+        unlabelled=options.unlabelled,
         examples=options.examples,
         quiet=options.quiet,
     )
@@ -177,6 +184,7 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
             "these: there may be more near duplicates."
         )
     for part, name in zip(report["parts"], names, strict=True):
+        lines += [f"note: {note}" for note in part["notes"]]
         if part["contradictions"]:
             lines.append(
                 f"note: {_documents(part['contradictions'])} of {name} with a duplicate that has other labels."

@@ -100,6 +100,8 @@ class DocumentBatches:
 
     def members(self, step: int) -> NDArray[np.int64]:
         """Say which pieces make up the batch of a step."""
+        if step < 0:
+            raise ValueError(f"step {step}: steps count from 0")
         epoch, position = divmod(step, len(self))
         batch = int(shuffled(np.array([position]), len(self), self.seed, BATCHES, epoch)[0])
         number = int(np.searchsorted(self.ends, batch, side="right"))

@@ -75,7 +75,7 @@ def encoded(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[A
     running: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(BATCHES_AT_ONCE, "encode") as pool:
         try:
-            for batch in _batches(texts):
+            for batch in _batches(texts, _cuts_at_spaces(tokenizer)):
                 running.append(pool.submit(encode, batch, texts.bytes_read))
                 if len(running) > BATCHES_AT_ONCE:
                     yield running.popleft().result()
@@ -86,11 +86,11 @@ def encoded(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[A
                 future.cancel()
 
 
-def _batches(texts: Texts) -> Iterator[list[Part]]:
+def _batches(texts: Texts, cuttable: bool) -> Iterator[list[Part]]:
     batch: list[Part] = []
     characters = 0
     for document in texts:
-        for part in parts_of(document):
+        for part in parts_of(document) if cuttable else [Part(document.text, True, document)]:
             batch.append(part)
             characters += len(part.text)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PARTS:
@@ -103,8 +103,9 @@ def _batches(texts: Texts) -> Iterator[list[Part]]:
 def parts_of(document: Document) -> Iterator[Part]:
     """Cut a long document into parts that are encoded one by one.
 
-    A cut is before a single space between two words, where every tokenizer we know begins a new word anyway, so that
-    the ids are those of the whole. Only a stretch of 100,000 characters without such a space is cut elsewhere.
+    A cut is before a single space between two words, where a tokenizer begins a new word anyway (one that does not is
+    given whole documents: see `_cuts_at_spaces`), so that the ids are those of the whole. Only a stretch of 100,000
+    characters without such a space is cut elsewhere.
     """
     text = document.text
     start = 0
@@ -117,6 +118,15 @@ def parts_of(document: Document) -> Iterator[Part]:
         yield Part(text[start:stop], False, document)
         start = stop
     yield Part(text[start:], True, document)
+
+
+def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Try whether two parts of a text, cut before a space, have the ids of the whole text.
+
+    A tokenizer that puts a space before every text (`Prepend`, as some SentencePiece models have it) fails this.
+    """
+    left, right = tokenizer.encode_batch(["the first words 12", " of a sentence"])
+    return left + right == tokenizer.encode("the first words 12 of a sentence")
 
 
 def _encode_batch(tokenizer: Tokenizer, batch: list[Part]) -> list[list[int]]:

@@ -44,6 +44,7 @@ def check_parts(
     *,
     tokenizer: Any = None,  # noqa: ANN401 (a rehead.text.tokenizer.Tokenizer, whose import costs)
     allow_unlabelled: bool = False,
+    unlabelled: bool = False,
     examples: int = 3,
     quiet: bool = False,
 ) -> Report:
@@ -52,7 +53,7 @@ def check_parts(
     parts = [Part(each) for each in given]
     tokens = [Counter[str]() for _ in parts]
     texts = chain.from_iterable(
-        _counted(documents_of(part, options, quiet=quiet), tokenizer, counter)
+        _counted(documents_of(part, options, unlabelled=unlabelled, quiet=quiet), tokenizer, counter)
         for part, counter in zip(parts, tokens, strict=True)
     )
     found = _Findings(find_duplicates(texts if quiet else _announced(texts)), parts, examples)
@@ -105,6 +106,7 @@ def _statistics(part: Part, tokens: int | None) -> Report:
         "characters": sum(part.characters),
         "tokens": tokens,
         "skipped": dict(part.skipped),
+        "notes": part.notes,
         # In words, and lengths that occur, not means of two: "lower".
         "length": {"mean": round(float(words.mean()), 1)}
         | {name: int(np.quantile(words, share, method="lower")) for name, share in QUANTILES.items()},
@@ -183,9 +185,8 @@ class _Findings:
                 continue
             kind = "exact" if others[0][0] == group else "near"
             counts[kind] += 1
-            labelled = self._labels(document) is not None and any(
-                labels is not None for other, _ in others for labels in ours[other]
-            )
+            # What counts is whether a classifier has learnt from it, not whether its copy has a label.
+            labelled = any(labels is not None for other, _ in others for labels in ours[other])
             counts["labelled" if labelled else "unlabelled"] += 1
             counts["contradictions"] += self._contradicted(document, [other for other, _ in others], ours)
             other, share = max(others, key=lambda each: each[1])

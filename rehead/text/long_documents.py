@@ -11,7 +11,9 @@ pieces of a corpus are four arrays, made from the lengths alone; nobody reads id
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from rehead.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +49,8 @@ def cut_long(lengths: NDArray[np.int64], limit: int, rule: LongRule) -> Pieces:
     """Cut the documents that are longer than `limit`, as the rule says."""
     import numpy as np
 
+    if rule not in get_args(LongRule):
+        raise UserError(f"long={rule!r} is not known. Choose one of: {', '.join(get_args(LongRule))}.")
     if limit < 1:
         raise ValueError(f"a limit of {limit} leaves nothing")
     cut = int(np.sum(lengths > limit))

@@ -54,12 +54,16 @@ def number(*key: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     """Give a number of 64 bits that depends on the key and on nothing else."""
     mixed = np.zeros(np.broadcast_shapes(*(np.shape(part) for part in key)) or (1,), np.uint64)
     for part in key:
-        mixed = _mix(mixed ^ np.asarray(part, np.int64).astype(np.uint64))
+        # A seed may be any whole number: of one that is too large for numpy, the last 64 bits count.
+        bits = np.uint64(part & (2**64 - 1)) if isinstance(part, int) else part.astype(np.uint64)
+        mixed = _mix(mixed ^ bits)
     return mixed
 
 
 def places(step: int, batch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
     """Give the places in the endless sequence that a rank takes at a step."""
+    if step < 0 or batch < 1:
+        raise ValueError(f"step {step} of {batch} things: steps count from 0, and a batch has at least one")
     return np.arange(step * batch, (step + 1) * batch)[part_of(batch, rank, world)]
 
 

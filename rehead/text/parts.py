@@ -21,7 +21,7 @@ from rehead.errors import UserError
 from rehead.progress import progress
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import Document, Example, LabelledData, ReadOptions
-from rehead.text.labelled import is_labelled, read_examples
+from rehead.text.labelled import check_classes, is_labelled, read_examples
 from rehead.text.readers import Texts
 
 BUILT_IN_PARTS = ("train", "valid", "test", "unlabelled")
@@ -44,45 +44,61 @@ class Part:
     characters: list[int] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     "What was left out, and how often: empty texts, for one."
+    notes: list[str] = field(default_factory=list)
+    "What the user should know about how it was read, a sentence each."
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
-    """Read the documents into the part, and pass their texts on."""
+def documents_of(part: Part, options: ReadOptions, *, unlabelled: bool = False, quiet: bool = False) -> Iterator[str]:
+    """Read the documents into the part, and pass their texts on; with `unlabelled`, files never have labels."""
+    for document in _read(part, options, unlabelled, quiet):
+        part.places.append((document.source, document.line))
+        part.beginnings.append(" ".join(document.text[:BEGINNING].split()))
+        part.labels.append(document.labels if isinstance(document, Example) else None)
+        part.words.append(len(document.text.split()))
+        part.characters.append(len(document.text))
+        yield document.text
+
+
+def _read(part: Part, options: ReadOptions, unlabelled: bool, quiet: bool) -> Iterator[Document | Example]:
+    """Read built-in sets, then labelled files, then the others; each kind at once, so that no file is read twice."""
+    with_labels: list[str] = []
+    without: list[str] = []
     for given in part.paths:
-        for document in _read(given, options, part.skipped, quiet):
-            part.places.append((document.source, document.line))
-            part.beginnings.append(" ".join(document.text[:BEGINNING].split()))
-            part.labels.append(document.labels if isinstance(document, Example) else None)
-            part.words.append(len(document.text.split()))
-            part.characters.append(len(document.text))
-            yield document.text
+        name, _, piece = given.partition(":")
+        if name in NAMES and not Path(given).exists():
+            yield from _built_in(name, piece)
+        elif not unlabelled and is_labelled(given, options):
+            with_labels.append(given)
+        else:
+            without.append(given)
+    if with_labels:
+        yield from _labelled(with_labels, part, options)
+    if without:
+        yield from _stream(without, part, options, quiet)
 
 
-def _read(
-    given: str, options: ReadOptions, skipped: Counter[str], quiet: bool
-) -> Iterator[Document] | Iterator[Example]:
-    name, _, part = given.partition(":")
-    if name in NAMES and not Path(given).exists():
-        return _built_in(name, part)
-    if is_labelled(given, options):
-        data = read_examples([given], options, check=False)
-        skipped.update(data.skipped)
-        return iter(data)
-    return _stream(given, options, skipped, quiet)
+def _labelled(paths: list[str], part: Part, options: ReadOptions) -> Iterator[Example]:
+    data = read_examples(paths, options, check=False)
+    part.skipped.update(data.skipped)
+    try:
+        check_classes(data)
+    except UserError as error:
+        part.notes.append(str(error))
+    yield from data
 
 
-def _stream(given: str, options: ReadOptions, skipped: Counter[str], quiet: bool) -> Iterator[Document]:
-    texts = Texts([given], options)
-    with progress(f"reading {given}", texts.total_bytes, unit="B", quiet=quiet) as bar:
+def _stream(paths: list[str], part: Part, options: ReadOptions, quiet: bool) -> Iterator[Document]:
+    texts = Texts(paths, options)
+    with progress(f"reading {', '.join(paths)}", texts.total_bytes, unit="B", quiet=quiet) as bar:
         for number, document in enumerate(texts):
             if number % 256 == 0:
                 bar.reach(texts.bytes_read)
             yield document
         bar.reach(texts.bytes_read)
-    skipped.update(texts.skipped)
+    part.skipped.update(texts.skipped)
 
 
 def _built_in(name: str, part: str) -> Iterator[Document] | Iterator[Example]:

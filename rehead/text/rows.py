@@ -48,6 +48,8 @@ class LanguageModelRows:
     def __init__(self, store: TokenStore, time: int, seed: int) -> None:
         self.store, self.time, self.seed = store, time, seed
         self.tokens = len(store.ids)
+        if time < 1:
+            raise UserError(f"A row of {time} tokens is none. Choose 1 or more.")
         if self.tokens < time:
             raise UserError(
                 f"The text has {self.tokens:,} tokens, fewer than a row of {time:,}. Give more text, or shorter rows."

@@ -105,7 +105,11 @@ class Tokenizer:
         if path.suffix == ".model":
             beside = path.with_name("dict.txt")
             return cls.from_sentencepiece(path, beside if beside.exists() else None)
-        return cls.from_json(read_bytes(path, "tokenizer").decode("utf-8", errors="replace"), name=str(path))
+        try:
+            text = read_bytes(path, "tokenizer").decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8 (byte {error.start}), so it is no tokenizer.json.") from None
+        return cls.from_json(text, name=str(path))
 
     @classmethod
     def from_json(cls, text: str, name: str = "tokenizer.json") -> Tokenizer:
@@ -123,7 +127,10 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write its `tokenizer.json`."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        try:
+            Path(path).write_text(self.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
 
     def fingerprint(self) -> str:
         """Hash of everything that decides which ids come out."""

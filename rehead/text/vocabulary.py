@@ -24,9 +24,10 @@ import heapq
 import json
 import random
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from rehead.errors import UserError
 from rehead.progress import progress
@@ -54,6 +55,8 @@ def train_tokenizer(
     import tokenizers
     from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
+    if kind not in get_args(Kind):
+        raise UserError(f"kind={kind!r} is not known. Choose one of: {', '.join(get_args(Kind))}.")
     smallest = len(SPECIALS) + BYTES
     if vocab < smallest:
         raise UserError(
@@ -90,6 +93,8 @@ def train_tokenizer(
         tokenizer.notes.append(
             f"The vocabulary has {tokenizer.vocab_size:,} entries, not {vocab:,}: the text has no more to offer."
         )
+    if not quiet:
+        print("\n".join(tokenizer.notes), file=sys.stderr)
     return tokenizer
 
 
@@ -126,6 +131,10 @@ def draw_sample(
     taken = seen = count = 0
     for place, document in enumerate(texts):
         advance()
+        if not isinstance(document, Document):
+            raise UserError(
+                f"a tokenizer is trained on Documents, as Texts gives them, not on {type(document).__name__}."
+            )
         text = document.text
         count, seen = place + 1, seen + len(text)
         lot = lots.random()

@@ -223,3 +223,10 @@ def test_padding_on_imdb_is_under_a_tenth(longest: int) -> None:
         kept, held = kept + int(lengths.sum()), held + len(lengths) * int(lengths.max())
     assert len(reviews) == 25_000
     assert 1 - kept / held < 0.1
+
+
+def test_what_cannot_be_is_named(store: TokenStore) -> None:
+    with pytest.raises(UserError, match="row of 0 tokens"):
+        LanguageModelRows(store, 0, seed=0)
+    with pytest.raises(UserError, match=r"long='haed' is not known. Choose one of: head, tail, head\+tail, windows"):
+        cut_long(np.array([3]), 2, "haed")  # type: ignore[arg-type]

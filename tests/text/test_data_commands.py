@@ -118,16 +118,36 @@ def test_empty_texts_are_counted(files: Path, capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["parts"][0]["skipped"] == {"empty text": 2}
 
 
+def test_empty_texts_can_stop_the_check(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gaps.csv").write_text(f"text,label\n{ONE},x\n,y\n{TWO},y\n", encoding="utf-8")
+    assert main(["data", "check", "gaps.csv", "--quiet", "--no-skip-empty"]) == 2
+    assert "gaps.csv line 3: empty text." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bad.txt", "bad.csv", "bad.jsonl", "bad.parquet"])
 @pytest.mark.parametrize(
     "content", [b"", b"\n\n", b"\xff\xfe\xff", b'text,label\n"open', b"text,label\n,x\n", b"\x00" * 50]
 )
-def test_bad_files_get_one_line(files: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("bad.txt", "bad.csv", "bad.jsonl", "bad.parquet"):
-        Path(name).write_bytes(content)
-        code = main(["data", "check", "train.csv", "--quiet", "--against", name])
-        out, err = capsys.readouterr()
-        assert code in (0, 2)
-        assert (err.startswith("rehead: error: ") and err.count("\n") == 1) if code == 2 else out
+def test_bad_files_get_one_line(files: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(name).write_bytes(content)
+    code = main(["data", "check", "train.csv", "--quiet", "--against", name])
+    out, err = capsys.readouterr()
+    if name == "bad.txt" and content.startswith(b"text,label"):  # three lines of plain text, and nothing wrong with it
+        assert code == 0
+        return
+    assert code == 2
+    assert out == ""
+    assert err.startswith("rehead: error: ")
+    assert name in err
+    assert err.count("\n") == 1
+
+
+def test_a_reader_of_the_report_that_is_not_there(files: Path) -> None:
+    command = f"{sys.executable} -m rehead data check train.csv --quiet"
+    environment = {"PYTHONPATH": str(Path(rehead.__file__).parents[1])}
+    for output, code in ((" > /dev/full", 2), (" >&-", 0), (" --json > /dev/full", 2), (" --json >&-", 0)):
+        done = subprocess.run(command + output, shell=True, capture_output=True, env=environment)
+        assert (done.returncode, b"Traceback" in done.stderr) == (code, False), output
 
 
 @needs_reviews

@@ -65,6 +65,46 @@ def test_the_histogram_has_every_document_once(tmp_path: Path, lengths: list[int
     assert all(low["to"] + 1 == high["from"] for low, high in pairwise(bars))
 
 
+def test_labelled_text_in_an_unlabelled_test_file_is_a_leak(tmp_path: Path) -> None:
+    """The classifier has learnt from it, whether its copy has a label or not."""
+    train = csv_file(tmp_path / "train.csv", [(LONG[0], "x"), (LONG[1], "y")])
+    test = text_file(tmp_path / "test.txt", [LONG[0], LONG[2]])
+    made = report([train], [test], allow_unlabelled=True)
+    assert (made["across"]["labelled"], made["across"]["unlabelled"], made["leak"]) == (1, 0, True)
+    made = report([test], [train], allow_unlabelled=True)  # pretraining text that holds a labelled test document
+    assert (made["across"]["labelled"], made["across"]["unlabelled"], made["leak"]) == (0, 1, False)
+    assert report([test], [train])["leak"]
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    train = csv_file(tmp_path / "train.csv", [(LONG[0], "x"), (LONG[1], "y")])
+    plain = text_file(tmp_path / "plain.txt", [LONG[2]])
+    (part,) = report([train, plain, str(tmp_path / "*.csv"), plain])["parts"]
+    assert part["documents"] == 3
+    assert part["exact_duplicates"] == 0
+    assert part["skipped"] == {"file named twice": 2}
+
+
+def test_what_no_classifier_can_learn_is_noted(tmp_path: Path) -> None:
+    one = csv_file(tmp_path / "one.csv", [(LONG[0], "x"), (LONG[1], "x")])
+    (part,) = report([one])["parts"]
+    assert len(part["notes"]) == 1
+    assert "the same label, 'x'" in part["notes"][0]
+    lonely = csv_file(tmp_path / "lonely.csv", [(LONG[0], "x"), (LONG[1], "x"), (LONG[2], "y")])
+    (part,) = report([lonely])["parts"]
+    assert f"{lonely} line 4: the only example of the class 'y'" in part["notes"][0]
+
+
+def test_folders_can_be_read_without_labels(tmp_path: Path) -> None:
+    for year, text in (("2020", LONG[0]), ("2021", LONG[1])):
+        (tmp_path / "archive" / year).mkdir(parents=True)
+        text_file(tmp_path / "archive" / year / "a.txt", [text, text + " again"])
+    (part,) = report([str(tmp_path / "archive")])["parts"]
+    assert part["classes"] == {"2020": 1, "2021": 1}
+    (part,) = report([str(tmp_path / "archive")], unlabelled=True)["parts"]
+    assert (part["documents"], part["labelled"]) == (4, 0)
+
+
 def test_tokens_are_counted_with_a_tokenizer(tmp_path: Path) -> None:
     class Letters:
         def encode_batch(self, texts: list[str]) -> list[list[int]]:

@@ -62,3 +62,16 @@ def test_the_ranks_together_see_what_one_process_sees(step: int, batch: int, wor
 def test_a_rank_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="rank 2 of 2"):
         part_of(10, 2, 2)
+
+
+def test_a_seed_may_be_any_whole_number() -> None:
+    positions = np.arange(50)
+    orders = {tuple(shuffled(positions, 50, seed, 0).tolist()) for seed in (0, -1, 2**63, 2**64 - 2, 2**70 + 5)}
+    assert len(orders) == 5
+    assert all(sorted(order) == list(range(50)) for order in orders)
+
+
+@pytest.mark.parametrize(("step", "batch"), [(-1, 4), (0, 0)])
+def test_steps_and_batches_that_cannot_be(step: int, batch: int) -> None:
+    with pytest.raises(ValueError, match="count from 0"):
+        places(step, batch)

@@ -214,6 +214,35 @@ def test_without_locks_both_build_and_one_store_stands(
     assert TokenStore.open(tmp_path / "store", check=True).fingerprint == store.fingerprint
 
 
+def test_a_tokenizer_that_begins_every_text_with_a_space_gets_whole_documents(tmp_path: Path) -> None:
+    """Cut into parts, every part would begin with one more."""
+    from tokenizers import Tokenizer as Inner
+    from tokenizers import models, normalizers
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", "▁", "a", "b"]
+    inner = Inner(models.BPE({word: number for number, word in enumerate(words)}, [], unk_token="<unk>"))
+    inner.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer = Tokenizer(inner)
+    text = "ab " * 100_000 + "a"
+    (tmp_path / "long.txt").write_text(text, encoding="utf-8")
+    store = build_store(Texts([tmp_path / "long.txt"]), tokenizer, tmp_path / "store", quiet=True)
+    assert store[0].tolist() == tokenizer.encode(text)
+
+
+def test_what_a_killed_builder_left_is_cleared_away(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / ".store.abc.partial").mkdir()
+    (tmp_path / ".store.abc.partial" / "ids.bin").write_bytes(b"half")
+    build_store(Texts([corpus]), tokenizer, tmp_path / "store", quiet=True)
+    assert not (tmp_path / ".store.abc.partial").exists()
+
+
+def test_what_was_left_out_is_said(tmp_path: Path, tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gaps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    texts = Texts([tmp_path / "gaps.txt"], ReadOptions(skip_empty=True))
+    build_store(texts, tokenizer, tmp_path / "store")
+    assert "left out: empty text: 1" in capsys.readouterr().err
+
+
 def write_corpus(path: Path, size: int) -> None:
     """Write `size` bytes of made-up words, in lines of very different lengths."""
     dice = random.Random(7)

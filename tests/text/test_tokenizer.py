@@ -222,7 +222,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         Tokenizer.load(tmp_path)
     (tmp_path / "image.json").write_bytes(bytes(range(256)))
-    with pytest.raises(UserError, match="not a tokenizer"):
+    with pytest.raises(UserError, match="tokenizer"):
         Tokenizer.load(tmp_path / "image.json")
 
 
@@ -231,3 +231,10 @@ def test_pieces_that_are_not_there(tokenizer: Tokenizer) -> None:
     without_unknown = Tokenizer(tokenizers.Tokenizer(models.BPE({"<pad>": 0, "</s>": 1}, [])))
     with pytest.raises(UserError, match="neither the piece 'x'"):
         without_unknown.ids_of(["x"])
+
+
+def test_what_cannot_be_trained_on_is_named() -> None:
+    with pytest.raises(UserError, match=r"kind='wordpiece' is not known\. Choose one of: bpe, unigram"):
+        Tokenizer.train([Document("a b", "x", 1)], kind="wordpiece", quiet=True)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not on str"):
+        Tokenizer.train(["a b"], quiet=True)  # type: ignore[list-item]
