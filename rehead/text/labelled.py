@@ -107,8 +107,8 @@ def check_classes(data: LabelledData) -> None:
         raise UserError(f"{first}: no example has a label. Give at least two classes.")
     if len(counts) == 1 and not (data.multilabel and () in data.labels):
         name = next(iter(counts))
-        count = f"all {len(data):,} examples have" if len(data) > 1 else "the only example has"
-        raise UserError(f"{first}: {count} the same label, {name!r}. Give at least two classes.")
+        count = f"all {len(data):,} examples have the same label" if len(data) > 1 else "the only example has the label"
+        raise UserError(f"{first}: {count}, {name!r}. Give at least two classes.")
     for labels, (source, line) in zip(data.labels, data.sources, strict=True):
         for name in labels:
             if counts[name] == 1:

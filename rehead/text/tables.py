@@ -319,7 +319,7 @@ def _json_columns(
         if unknown is None or not record.keys() <= keys.keys():
             keys.update(dict.fromkeys(record))
             columns = list(keys)
-            at = place(name, lines[0], "jsonl") + (f" to {number}" if len(lines) > 1 else "")
+            at = place(name, lines[0], "jsonl")
             try:
                 return taken, [columns[each] for each in find_columns(columns, options, at, labelled=labelled)]
             except UnknownColumnError as error:
