@@ -185,6 +185,8 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
         )
     for part, name in zip(report["parts"], names, strict=True):
         lines += [f"note: {note}" for note in part["notes"]]
+        if part["skipped"].get("empty text") or part["skipped"].get("empty label"):
+            lines.append(f"note: some texts or labels of {name} are empty; --no-skip-empty names the first.")
         if part["contradictions"]:
             lines.append(
                 f"note: {_documents(part['contradictions'])} of {name} with a duplicate that has other labels."

@@ -25,13 +25,12 @@ from types import TracebackType
 from typing import IO
 
 from rehead.errors import UserError
-from rehead.text.documents import place
+from rehead.text.documents import COMPRESSED, place
 
 CHUNK = 1 << 16
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPABLE = tuple(bytes([0x50 + low, 0x2A, 0x4D, 0x18]) for low in range(16))
-COMPRESSED = (".gz", ".zst", ".zstd")
 
 # zstd may turn four bytes into 128 KB: taking little at a time keeps the worst it can do near 128 MB.
 ZSTD_STEP = 4096

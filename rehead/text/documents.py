@@ -15,9 +15,30 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
 
 from rehead.errors import UserError
+
+Cut = Literal["line", "block", "file"]
+Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"]
+TABLES = ("csv", "tsv", "jsonl", "parquet")
+
+# By extension; a compressed file has one more.
+FORMATS: dict[str, Format] = {
+    "": "txt",
+    ".txt": "txt",
+    ".text": "txt",
+    ".md": "txt",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".spm": "spm",
+}
+COMPRESSED = (".gz", ".zst", ".zstd")
 
 
 class Document(NamedTuple):
@@ -44,7 +65,7 @@ class Example(NamedTuple):
 class ReadOptions:
     """How files are read."""
 
-    documents: Literal["line", "block", "file"] | None = None
+    documents: Cut | None = None
     """What a document is in a plain text file: a line, a block between blank lines, or the file.
     Left out: a line; a file, in a folder with one subfolder per class."""
 
@@ -54,13 +75,22 @@ class ReadOptions:
     label_column: str | None = None
     "The column that holds the label. Left out: label, class, category, sentiment, target, …"
 
+    delimiter: str | None = None
+    "The character between the columns of csv and tsv files, such as ';'; or tab. Left out: a comma, a tab in .tsv."
+
+    no_quotes: bool = False
+    "In csv and tsv files, quotes are ordinary characters, and every line is a row."
+
+    single_label: bool = False
+    "Every example has one label: | is part of its name, and a list of several is an error."
+
     skip_empty: bool = False
     "Drop empty texts and examples without a label, and say how many, instead of stopping at the first."
 
     max_document_mb: float = 16
     "The longest document that is taken for one, in megabytes of UTF-8."
 
-    input_format: Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"] | None = None
+    input_format: Format | None = None
     "What the files are, whatever their names end in. Left out: by extension; standard input is txt."
 
     @property
@@ -69,6 +99,39 @@ class ReadOptions:
         if not 0 < self.max_document_mb < 1e6:
             raise UserError(f"--max-document-mb {self.max_document_mb:g}: must be above 0 and below a million.")
         return max(1, int(self.max_document_mb * 1e6))
+
+    def delimiter_in(self, kind: str) -> str:
+        """Tell what separates the columns of a csv or tsv file."""
+        if self.delimiter is None:
+            return "\t" if kind == "tsv" else ","
+        character = "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
+        if len(character) != 1 or character in '"\r\n\0':
+            raise UserError(f"--delimiter {self.delimiter!r}: must be one character (not a quote or line end), or tab.")
+        return character
+
+
+def check_values(options: ReadOptions) -> None:
+    """Refuse values that no field of the options can have; the command line lets none of them through."""
+    if not isinstance(options, ReadOptions):
+        raise UserError(f"options: give a ReadOptions, not {shown(options)}.")
+    for name, allowed in (("documents", get_args(Cut)), ("input_format", get_args(Format))):
+        if (value := getattr(options, name)) not in (None, *allowed):
+            raise UserError(f"{name}: {shown(value)} is not known. Give {', '.join(map(repr, allowed))}, or None.")
+    kinds: dict[str, tuple[str, type | tuple[type, ...]]] = {
+        **dict.fromkeys(("text_column", "label_column", "delimiter"), ("a str, or None", (str, type(None)))),
+        **dict.fromkeys(("no_quotes", "single_label", "skip_empty"), ("True or False", bool)),
+        "max_document_mb": ("a number", (int, float)),
+    }
+    for name, (wanted, kind) in kinds.items():
+        if not isinstance(value := getattr(options, name), kind):
+            raise UserError(f"{name}: {shown(value)} does not do. Give {wanted}.")
+    options.delimiter_in("csv")
+
+
+def shown(value: object) -> str:
+    """Show a value that was not expected."""
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:59] + '…'} (of type {type(value).__name__})"
 
 
 @dataclass
@@ -100,9 +163,17 @@ class LabelledData:
         return digest.hexdigest()
 
 
-def place(source: str, line: int) -> str:
-    """Name a place in a file, as messages do: `reviews.csv line 214`."""
-    unit = "row" if ".parquet" in source.rpartition("/")[2] else "line"
+def format_of(name: str) -> Format | None:
+    """Tell a file's format by its extension, that of a compressed file by the one before; None: unknown."""
+    stem = Path(name)
+    if stem.suffix.lower() in COMPRESSED:
+        stem = stem.with_suffix("")
+    return FORMATS.get(stem.suffix.lower())
+
+
+def place(source: str, line: int, kind: str | None = None) -> str:
+    """Name a place in a file, as messages do: `reviews.csv line 214`. `kind` is its format, if its name may lie."""
+    unit = "row" if (kind or format_of(source)) == "parquet" else "line"
     return f"{source} {unit} {line}"
 
 

@@ -27,7 +27,8 @@ import numpy as np
 
 from rehead.text.documents import ReadOptions
 from rehead.text.duplicates import Duplicates, find_duplicates
-from rehead.text.parts import Part, documents_of
+from rehead.text.parts import Part, documents_of, look_at
+from rehead.text.sources import check_use
 
 Report = dict[str, Any]
 Labels = tuple[str, ...] | None
@@ -51,9 +52,10 @@ def check_parts(
     """Read one part, or one and another it is checked against, and report on them; see the module for what leaks."""
     given = [list(paths), list(against)] if against else [list(paths)]
     parts = [Part(each) for each in given]
+    check_use(set().union(*(look_at(part, options, unlabelled=unlabelled) for part in parts)), options)
     tokens = [Counter[str]() for _ in parts]
     texts = chain.from_iterable(
-        _counted(documents_of(part, options, unlabelled=unlabelled, quiet=quiet), tokenizer, counter)
+        _counted(documents_of(part, options, quiet=quiet), tokenizer, counter)
         for part, counter in zip(parts, tokens, strict=True)
     )
     found = _Findings(find_duplicates(texts if quiet else _announced(texts)), parts, examples)

@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from rehead.errors import UserError
 from rehead.progress import progress
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import Document, Example, LabelledData, ReadOptions
-from rehead.text.labelled import check_classes, is_labelled, read_examples
+from rehead.text.labelled import check_classes, look, read_examples
 from rehead.text.readers import Texts
+from rehead.text.sources import Source, hold
 
 BUILT_IN_PARTS = ("train", "valid", "test", "unlabelled")
 BEGINNING = 200  # characters kept of a text, to show it
@@ -46,14 +48,45 @@ class Part:
     "What was left out, and how often: empty texts, for one."
     notes: list[str] = field(default_factory=list)
     "What the user should know about how it was read, a sentence each."
+    built_in: list[str] = field(default_factory=list)
+    labelled: list[str | Source] = field(default_factory=list)
+    plain: list[str | Source] = field(default_factory=list)
+    "How the paths are read: see `look_at`."
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def documents_of(part: Part, options: ReadOptions, *, unlabelled: bool = False, quiet: bool = False) -> Iterator[str]:
-    """Read the documents into the part, and pass their texts on; with `unlabelled`, files never have labels."""
-    for document in _read(part, options, unlabelled, quiet):
+def look_at(part: Part, options: ReadOptions, *, unlabelled: bool = False) -> set[str]:
+    """Settle how each path of a part is read, before any is; give the formats of their files.
+
+    With `unlabelled`, files have no labels, even where they look as if they had.
+    """
+    formats: set[str] = set()
+    for given in part.paths:
+        if given.partition(":")[0] in NAMES and not Path(given).exists():
+            part.built_in.append(given)
+            continue
+        held = hold(given, options)
+        seen = look(held, options)
+        formats |= seen.formats
+        (part.labelled if seen.labelled and not unlabelled else part.plain).append(held)
+        if seen.why and not unlabelled:
+            part.notes.append(seen.why)
+    return formats
+
+
+def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
+    """Read the documents into the part, which has been looked at, and pass their texts on.
+
+    Labelled files are read at once, and so are the others, so that no file is read twice.
+    """
+    documents: list[Iterator[Document | Example]] = [_built_in(given) for given in part.built_in]
+    if part.labelled:
+        documents.append(_labelled(part, options))
+    if part.plain:
+        documents.append(_stream(part, options, quiet))
+    for document in chain.from_iterable(documents):
         part.places.append((document.source, document.line))
         part.beginnings.append(" ".join(document.text[:BEGINNING].split()))
         part.labels.append(document.labels if isinstance(document, Example) else None)
@@ -62,26 +95,8 @@ def documents_of(part: Part, options: ReadOptions, *, unlabelled: bool = False, 
         yield document.text
 
 
-def _read(part: Part, options: ReadOptions, unlabelled: bool, quiet: bool) -> Iterator[Document | Example]:
-    """Read built-in sets, then labelled files, then the others; each kind at once, so that no file is read twice."""
-    with_labels: list[str] = []
-    without: list[str] = []
-    for given in part.paths:
-        name, _, piece = given.partition(":")
-        if name in NAMES and not Path(given).exists():
-            yield from _built_in(name, piece)
-        elif not unlabelled and is_labelled(given, options):
-            with_labels.append(given)
-        else:
-            without.append(given)
-    if with_labels:
-        yield from _labelled(with_labels, part, options)
-    if without:
-        yield from _stream(without, part, options, quiet)
-
-
-def _labelled(paths: list[str], part: Part, options: ReadOptions) -> Iterator[Example]:
-    data = read_examples(paths, options, check=False)
+def _labelled(part: Part, options: ReadOptions) -> Iterator[Document | Example]:
+    data = read_examples(part.labelled, options, check=False)
     part.skipped.update(data.skipped)
     try:
         check_classes(data)
@@ -90,9 +105,10 @@ def _labelled(paths: list[str], part: Part, options: ReadOptions) -> Iterator[Ex
     yield from data
 
 
-def _stream(paths: list[str], part: Part, options: ReadOptions, quiet: bool) -> Iterator[Document]:
-    texts = Texts(paths, options)
-    with progress(f"reading {', '.join(paths)}", texts.total_bytes, unit="B", quiet=quiet) as bar:
+def _stream(part: Part, options: ReadOptions, quiet: bool) -> Iterator[Document | Example]:
+    texts = Texts(part.plain, options, check=False)
+    names = ", ".join(each if isinstance(each, str) else each.name for each in part.plain)
+    with progress(f"reading {names}", texts.total_bytes, unit="B", quiet=quiet) as bar:
         for number, document in enumerate(texts):
             if number % 256 == 0:
                 bar.reach(texts.bytes_read)
@@ -101,7 +117,8 @@ def _stream(paths: list[str], part: Part, options: ReadOptions, quiet: bool) -> 
     part.skipped.update(texts.skipped)
 
 
-def _built_in(name: str, part: str) -> Iterator[Document] | Iterator[Example]:
+def _built_in(given: str) -> Iterator[Document | Example]:
+    name, _, part = given.partition(":")
     if not part:
         return iter(labelled(name, read_reviews(name)[0]))
     if part not in BUILT_IN_PARTS:

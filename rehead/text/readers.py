@@ -24,25 +24,30 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rehead.errors import UserError
 from rehead.text.decoding import CHUNK, InputFile, line_blocks, utf8_size
-from rehead.text.documents import Document, ReadOptions, place
-from rehead.text.sources import find_sources
+from rehead.text.documents import TABLES, Document, ReadOptions, check_values, place
+from rehead.text.sources import Given, Source, check_use, find_sources
 from rehead.text.tables import Row, csv_rows, json_rows, parquet_rows
 
 
 class Texts:
     """The documents of some files: re-iterable, streaming, in a stable order. One iteration at a time."""
 
-    def __init__(self, paths: Sequence[str | Path] | str | Path, options: ReadOptions | None = None) -> None:
-        self.options = options or ReadOptions()
+    def __init__(
+        self, paths: Iterable[Given] | Given, options: ReadOptions | None = None, *, check: bool = True
+    ) -> None:
+        """Find the files. With `check`, refuse options that apply to none of them: see `sources.check_use`."""
+        self.options = ReadOptions() if options is None else options
+        check_values(self.options)
         self._left_out: Counter[str] = Counter()
         self.files = find_sources(paths, self.options, self._left_out)
         "What will be read, in this order."
+        if check:
+            check_use({source.format for source in self.files}, self.options)
         self.skipped = Counter(self._left_out)
         "Reason → how often, for what the last iteration left out: see `documents.describe_skipped`."
         self.total_bytes = sum(source.size for source in self.files)
@@ -62,7 +67,7 @@ class Texts:
         for source in self.files:
             with InputFile(source.path, source.name) as self._reading:
                 rows = read_rows(self._reading, source.format, self.options)
-                for line, text, _ in kept_rows(rows, source.name, self.options, self.skipped):
+                for line, text, _ in kept_rows(rows, source, self.options, self.skipped):
                     anything = True
                     yield Document(text, source.name, line)
             self._reading = None
@@ -72,20 +77,30 @@ class Texts:
 
     def fingerprint(self) -> str:
         """Hash of the files' contents and of the options that change what is read out of them."""
-        options = self.options
-        digest = hashlib.sha256(repr((options.documents or "line", options.text_column, options.skip_empty)).encode())
+        digest = hashlib.sha256()
         for source in self.files:
-            digest.update(repr((source.format, source.size)).encode())
+            digest.update(repr((source.format, source.size, *_what_counts(source.format, self.options))).encode())
             with InputFile(source.path, source.name) as file:
                 for chunk in iter(lambda: file.raw.read(CHUNK), b""):
                     digest.update(chunk)
         return digest.hexdigest()
 
 
+def _what_counts(kind: str, options: ReadOptions) -> tuple[object, ...]:
+    """List the options that change what is read out of a file of this format."""
+    if kind == "txt":
+        return options.skip_empty, options.documents or "line"
+    if kind in ("csv", "tsv"):
+        return options.skip_empty, options.text_column, options.delimiter_in(kind), options.no_quotes
+    if kind in TABLES:
+        return options.skip_empty, options.text_column
+    return (options.skip_empty,)
+
+
 def read_rows(file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False) -> Iterator[Row]:
     """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None."""
     if kind in ("csv", "tsv"):
-        return csv_rows(file, options, "," if kind == "csv" else "\t", labelled=labelled)
+        return csv_rows(file, options, kind, labelled=labelled)
     if kind == "jsonl":
         return json_rows(file, options, labelled=labelled)
     if kind == "parquet":
@@ -100,7 +115,7 @@ def read_rows(file: InputFile, kind: str, options: ReadOptions, *, labelled: boo
 
 
 def kept_rows(
-    rows: Iterator[Row], name: str, options: ReadOptions, skipped: Counter[str]
+    rows: Iterator[Row], source: Source, options: ReadOptions, skipped: Counter[str]
 ) -> Iterator[tuple[int, str, Any]]:
     """Pass on the rows that have a text. An empty one is an error, or counted, as the options say.
 
@@ -114,15 +129,17 @@ def kept_rows(
             blanks += 1
             continue
         if blanks:
-            _leave_out(place(name, blank_at), blanks, options, skipped)
+            _leave_out(source, blank_at, blanks, options, skipped)
             blank_at = blanks = 0
         if not text or text.isspace():
-            _leave_out(place(name, line), 1, options, skipped)
+            _leave_out(source, line, 1, options, skipped)
         else:
             yield line, text, label
     if rows_seen == blanks:
         if not options.skip_empty:
-            raise UserError(f"{name}: there is no text in it. Leave it out, or pass over such files with --skip-empty.")
+            raise UserError(
+                f"{source.name}: there is no text in it. Leave it out, or pass over such files with --skip-empty."
+            )
         skipped["empty file"] += 1
 
 
@@ -173,10 +190,10 @@ def _too_long(name: str, line: int, unit: str, options: ReadOptions) -> UserErro
     )
 
 
-def _leave_out(at: str, count: int, options: ReadOptions, skipped: Counter[str]) -> None:
+def _leave_out(source: Source, line: int, count: int, options: ReadOptions, skipped: Counter[str]) -> None:
     if not options.skip_empty:
-        raise UserError(
-            f"{at}: empty text. Drop such texts with --skip-empty; "
-            "if blank lines separate documents, say --documents block."
-        )
+        advice = "Drop such texts with --skip-empty"
+        if source.format == "txt" and options.documents in (None, "line"):
+            advice += "; if blank lines separate documents, say --documents block"
+        raise UserError(f"{place(source.name, line, source.format)}: empty text. {advice}.")
     skipped["empty text"] += count

@@ -11,6 +11,7 @@ A file without an extension is taken for plain text, as old corpora often have i
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 import shutil
@@ -19,28 +20,14 @@ import sys
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from rehead.errors import UserError
-from rehead.text.decoding import COMPRESSED
-from rehead.text.documents import ReadOptions
+from rehead.text.documents import TABLES, ReadOptions, format_of, shown
 
-FORMATS = {
-    "": "txt",
-    ".txt": "txt",
-    ".text": "txt",
-    ".md": "txt",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".spm": "spm",
-}
 KNOWN = ".txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
 
 
@@ -66,57 +53,97 @@ class Source:
         return True
 
 
-def find_sources(
-    paths: Sequence[str | Path] | str | Path,
-    options: ReadOptions,
-    skipped: Counter[str],
-    formats: Sequence[str] | None = None,
-) -> list[Source]:
-    """Expand folders and globs; count in `skipped` what is left out; complain of what is not there.
+# What may be given to be read: a name, or a file that was found before.
+Given = str | Path | Source
 
-    With `formats`, a folder gives only files of these, and a file of another is an error.
-    """
+
+def find_sources(paths: Iterable[Given] | Given, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
+    """Expand folders and globs; count in `skipped` what is left out; complain of what is not there."""
     found: list[Source] = []
     for given in named(paths):
-        found += _expand(given, options, skipped, formats)
+        found += _expand(given, options, skipped)
     seen: set[Path] = set()
     return [source for source in found if source.is_new(seen, skipped)]
 
 
-def named(paths: Sequence[str | Path] | str | Path) -> list[str]:
+def named(paths: Iterable[Given] | Given) -> list[str | Source]:
     """List what the user named, which must be something."""
-    names = [str(paths)] if isinstance(paths, str | Path) else [str(path) for path in paths]
+    several: object = [paths] if isinstance(paths, str | Path | Source) else paths
+    if isinstance(several, bytes) or not isinstance(several, Iterable):
+        raise _no_name(several)
+    names: list[str | Source] = []
+    for each in several:
+        if not isinstance(each, str | Path | Source):
+            raise _no_name(each)
+        if not str(each):
+            raise UserError("an empty file name: name a file, or a folder, or - for standard input.")
+        names.append(str(each) if isinstance(each, Path) else each)
     if not names:
         raise UserError("no file to read: name one, or a folder, or - for standard input.")
     return names
 
 
-def walk_folder(
-    folder: Path, options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None = None
-) -> list[Source]:
-    """Find every readable file in a folder, at any depth, sorted by name."""
-    found: list[Source] = []
-    seen: set[Path] = set()
+def _no_name(given: object) -> UserError:
+    return UserError(
+        f"paths: {shown(given)} names no file. Give a file, a folder or a glob, as str or Path, or a list of these."
+    )
 
-    def walk(at: Path) -> None:
-        real = at.resolve()
-        if real in seen:  # a link back up
-            skipped["folder linked twice"] += 1
-            return
-        seen.add(real)
-        for path in visible(at, skipped):
-            kind = options.input_format or format_of(path.name)
-            if path.is_dir():
-                walk(path)
-            elif not path.is_file():
-                skipped["not a regular file"] += 1
-            elif kind is None or (formats and kind not in formats):
-                skipped[f"file with the extension {path.suffix or '(none)'}"] += 1
-            else:
-                found.append(Source(str(path), path, kind, path.stat().st_size))
 
-    walk(folder)
-    return found
+def read_once(given: Given) -> bool:
+    """Tell whether the name is one of standard input or of a pipe, which is empty once it has been read."""
+    return given == "-" or (not isinstance(given, Source) and stat.S_ISFIFO(mode_of(Path(given))))
+
+
+def mode_of(path: Path) -> int:
+    """Tell what kind of file is there; 0: none, or none that may be looked at."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def hold(given: Given, options: ReadOptions) -> str | Source:
+    """Copy what can be read only once, so that it can be looked at, then read; anything else stays a name.
+
+    What is returned can be given wherever a name can.
+    """
+    (name,) = named(given)
+    if isinstance(name, Source) or not read_once(name):
+        return name
+    if name == "-":
+        return _copied(name, sys.stdin.buffer, options.input_format or "txt")
+    return file_source(name, options)
+
+
+def check_use(formats: Collection[str], options: ReadOptions) -> None:
+    """Refuse an option that does not apply to any of the formats."""
+    delimited = ("csv", "tsv")
+    uses = {"documents": ("txt",), "text_column": TABLES, "label_column": TABLES}
+    uses |= {"delimiter": delimited, "no_quotes": delimited}
+    for name, kinds in uses.items():
+        if getattr(options, name) not in (None, False) and formats and not set(formats) & set(kinds):
+            raise UserError(
+                f"--{name.replace('_', '-')}: is for {', '.join(kinds)}, and all there is to read is "
+                f"{', '.join(sorted(formats))}. Leave it out, or say what the files are with --input-format."
+            )
+
+
+def listed(given: str, skipped: Counter[str]) -> list[Path] | None:
+    """List the files in a folder, at any depth, or those that a glob matches; None: it is a file by itself."""
+    path = Path(given)
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return _matched(given, skipped)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{given}: cannot be read: {reason}.") from error
+    return _files_below(path, skipped) if stat.S_ISDIR(status.st_mode) else None
+
+
+def walk_folder(folder: Path, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
+    """Find every file of a known format in a folder, at any depth, sorted by name."""
+    return _known(_files_below(folder, skipped), options, skipped)
 
 
 def visible(folder: Path, skipped: Counter[str]) -> list[Path]:
@@ -131,65 +158,106 @@ def visible(folder: Path, skipped: Counter[str]) -> list[Path]:
     return [path for path in paths if not path.name.startswith(".")]
 
 
-def format_of(name: str) -> str | None:
-    """Tell a file's format by its extension, that of a compressed file by the one before; None: unknown."""
-    stem = Path(name)
-    if stem.suffix.lower() in COMPRESSED:
-        stem = stem.with_suffix("")
-    return FORMATS.get(stem.suffix.lower())
-
-
-def _expand(given: str, options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None) -> list[Source]:
-    if not given:
-        raise UserError("an empty file name: name a file, or a folder, or - for standard input.")
-    if given == "-":
-        _check_format("-", options.input_format or "txt", formats)
-        return [_copied("-", sys.stdin.buffer, options.input_format or "txt")]
-    path = Path(given)
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return _match(given, options, skipped, formats)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{given}: cannot be read: {reason}.") from error
-    if stat.S_ISDIR(status.st_mode):
-        found = walk_folder(path, options, skipped, formats)
-        if not found:
-            raise UserError(f"{given}: no file to read in this folder. Known are {KNOWN}.")
-        return found
+def file_source(name: str, options: ReadOptions) -> Source:
+    """Take a file that is there, or copy a named pipe."""
+    path = Path(name)
     kind = options.input_format or format_of(path.name)
     if kind is None:
-        raise UserError(f"{given}: unknown extension. Known are {KNOWN}; or say what it is with --input-format.")
-    _check_format(given, kind, formats)
-    if stat.S_ISFIFO(status.st_mode):
-        with path.open("rb") as pipe:
-            return [_copied(given, pipe, kind)]
+        raise UserError(f"{name}: unknown extension. Known are {KNOWN}; or say what it is with --input-format.")
+    try:
+        status = path.stat()
+        if stat.S_ISFIFO(status.st_mode):
+            with path.open("rb") as pipe:
+                return _copied(name, pipe, kind)
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror or error}.") from error
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"{given}: is not a file. Name a file, a folder, or - for standard input.")
-    return [Source(given, path, kind, status.st_size)]
+        raise UserError(f"{name}: is not a file. Name a file, a folder, or - for standard input.")
+    return Source(name, path, kind, status.st_size)
 
 
-def _check_format(name: str, kind: str, formats: Sequence[str] | None) -> None:
-    if formats and kind not in formats:
-        raise UserError(f"{name}: {kind} does not do here: give {', '.join(formats)}, or say --input-format.")
+def count_unknown(path: Path, skipped: Counter[str]) -> None:
+    """Count a file that is left out for its extension."""
+    skipped[f"file with the extension {path.suffix or '(none)'}"] += 1
 
 
-def _match(given: str, options: ReadOptions, skipped: Counter[str], formats: Sequence[str] | None) -> list[Source]:
+def _expand(given: str | Source, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
+    held = hold(given, options)
+    if isinstance(held, Source):
+        return [held]
+    files = listed(held, skipped)
+    if files is None:
+        return [file_source(held, options)]
+    if not stat.S_ISDIR(mode_of(Path(held))):  # a glob: what it matches is meant to be read
+        return [file_source(str(each), options) for each in files]
+    found = _known(files, options, skipped)
+    if not found:
+        raise UserError(f"{held}: no file to read in this folder. Known are {KNOWN}.")
+    return found
+
+
+def _known(files: list[Path], options: ReadOptions, skipped: Counter[str]) -> list[Source]:
+    found: list[Source] = []
+    for path in files:
+        if kind := options.input_format or format_of(path.name):
+            found.append(Source(str(path), path, kind, path.stat().st_size))
+        else:
+            count_unknown(path, skipped)
+    return found
+
+
+def _files_below(folder: Path, skipped: Counter[str]) -> list[Path]:
+    found: list[Path] = []
+    seen: set[Path] = set()
+
+    def walk(at: Path) -> None:
+        real = at.resolve()
+        if real in seen:  # a link back up
+            skipped["folder linked twice"] += 1
+            return
+        seen.add(real)
+        for path in visible(at, skipped):
+            if path.is_dir():
+                walk(path)
+            elif path.is_file():
+                found.append(path)
+            else:
+                skipped["not a regular file"] += 1
+
+    walk(folder)
+    return found
+
+
+def _matched(given: str, skipped: Counter[str]) -> list[Path]:
     if not glob.has_magic(given):
-        raise UserError(f"{given}: no such file or folder.")
+        raise UserError(f"{given}: no such file or folder. {_nearest(Path(given))}")
     matched = sorted(glob.glob(given, recursive=True))  # noqa: PTH207 (the pattern may be absolute)
     if not matched:
-        raise UserError(f"{given}: matches no file.")
-    found: list[Source] = []
-    for each in matched:
-        if not Path(each).is_dir():  # `data/*` matches subfolders too; to read those, name them or write `data/**`
-            found += _expand(each, options, skipped, formats)
-        else:
-            skipped["folder matched by a glob"] += 1
-    if not found:
+        raise UserError(f"{given}: matches no file. Check the pattern, and the folder you are in.")
+    # `data/*` matches subfolders too; to read those, name them or write `data/**`.
+    files = [path for path in map(Path, matched) if not path.is_dir()]
+    if not files:
         raise UserError(f"{given}: matches folders only. Name them, or match the files in them.")
-    return found
+    if len(files) < len(matched):
+        skipped["folder matched by a glob"] += len(matched) - len(files)
+    return files
+
+
+def _nearest(path: Path) -> str:
+    """Say what the user may have meant by a path that is not there."""
+    if not path.parent.is_dir():
+        return f"Check the path: there is no folder {path.parent}."
+    try:
+        names = [each.name for each in path.parent.iterdir()]
+    except OSError:
+        names = []
+    best, name = max(((_alike(path.name, name), name) for name in names), default=(0.0, ""))
+    return f"Is it {path.with_name(name)}?" if best >= 0.6 else "Check the path."
+
+
+def _alike(one: str, other: str) -> float:
+    """Compare two names, but for their extensions, which are often the same."""
+    return difflib.SequenceMatcher(None, one.partition(".")[0].lower(), other.partition(".")[0].lower()).ratio()
 
 
 def _copied(name: str, stream: IO[bytes], kind: str) -> Source:

@@ -5,7 +5,8 @@ A table is never held whole: csv and jsonl go by the line, parquet by batches of
     csv, tsv   the first row names the columns; fields may be quoted, and then hold line breaks, which are kept as they
                are; quotes inside a quoted field are doubled. Read strictly: a quote that is not closed, or a row with
                more or fewer fields than the header, is an error at the line where it begins, never a guess
-    jsonl      one object per line; the keys are the columns
+               (`--delimiter` and `--no-quotes` are for files that are written otherwise)
+    jsonl      one object per line; the keys are the columns, those of the first hundred objects
     parquet    the text column holds strings
 
 The column is the one that was asked for, or else the first of the usual names that is there, case ignored.
@@ -14,9 +15,10 @@ The column is the one that was asked for, or else the first of the usual names t
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rehead.errors import UserError
 from rehead.text.decoding import InputFile, line_blocks, line_ends, utf8_size
@@ -38,35 +40,62 @@ LABEL_NAMES = (
 PARQUET_BATCH = 4_000_000
 
 
+# What else may separate columns than what was expected to.
+SEPARATORS = ";\t|,"
+
+# Objects in which a column is looked for.
+SAMPLE = 100
+
+
+class UnknownColumnError(UserError):
+    """None of the columns holds what was looked for."""
+
+    def __init__(self, message: str, role: str, columns: Sequence[str], wanted: str | None) -> None:
+        super().__init__(message)
+        self.role = role
+        "text or label"
+        self.columns = columns
+        self.wanted = wanted
+        "The name that was asked for, if one was."
+
+
 # (line, text, label): a blank line between rows has None for its text. A plain tuple, since there may be millions.
 Row = tuple[int, str | None, Any]
 
 
-def find_columns(columns: Sequence[str], options: ReadOptions, name: str, *, labelled: bool) -> list[int]:
+def find_columns(columns: Sequence[str], options: ReadOptions, at: str, *, labelled: bool) -> list[int]:
     """Find the places of the text column and, in a labelled table, of the label column."""
-    text = _find_column("text", columns, options.text_column, TEXT_NAMES, name)
+    text = _find_column("text", columns, options.text_column, TEXT_NAMES, at)
     if not labelled:
         return [text]
-    label = _find_column("label", columns, options.label_column, LABEL_NAMES, name)
+    # The column that was chosen for the text is not free to be found as the label.
+    usual = [name for name in LABEL_NAMES if name != _folded(columns[text])]
+    label = _find_column("label", columns, options.label_column, usual, at)
     if text == label:
-        raise UserError(f"{name}: {columns[text]!r} cannot be both text and label: see --text-column, --label-column.")
+        raise UserError(f"{at}: {columns[text]!r} cannot be both text and label: see --text-column, --label-column.")
     return [text, label]
 
 
-def csv_rows(file: InputFile, options: ReadOptions, delimiter: str, *, labelled: bool) -> Iterator[Row]:
+def csv_rows(file: InputFile, options: ReadOptions, kind: str, *, labelled: bool) -> Iterator[Row]:
     """Read a csv or tsv file."""
+    delimiter = options.delimiter_in(kind)
     header: list[str] = []
     at: list[int] = []
-    for line, fields in _csv_records(file, options.document_limit, delimiter):
+    for line, fields in _csv_records(file, options.document_limit, delimiter, options.no_quotes):
         if not header:
             header = fields
-            at = find_columns(header, options, file.name, labelled=labelled) if header else []
+            at = _header_columns(header, options, place(file.name, line, kind), delimiter, labelled) if header else []
         elif not fields:
             yield line, None, None
         elif len(fields) != len(header):
+            advice = (
+                f"With --no-quotes, no field can hold a {_spelt(delimiter)}."
+                if options.no_quotes
+                else f"Put quotes around a field that holds a {_spelt(delimiter)} or a line break."
+            )
             raise UserError(
-                f"{place(file.name, line)}: {_count(len(fields), 'field')}, but the header names {len(header)} "
-                f"({_listed(header)}). Put quotes around a field that holds a {_spelt(delimiter)} or a line break."
+                f"{place(file.name, line, kind)}: {_count(len(fields), 'field')}, but the header names {len(header)} "
+                f"({list_columns(header)}). {advice}"
             )
         else:
             yield line, fields[at[0]], fields[at[1]] if labelled else None
@@ -74,24 +103,27 @@ def csv_rows(file: InputFile, options: ReadOptions, delimiter: str, *, labelled:
 
 def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Iterator[Row]:
     """Read a file with one JSON object per line."""
-    chosen: list[str] = []  # the keys of the text and, if wanted, of the label
-    for first, lines in line_blocks(file, options.document_limit):
-        for number, line in enumerate(lines, first):
-            if not line or line.isspace():
-                yield number, None, None
-                continue
-            at = place(file.name, number)
-            record = _json_object(line, at)
-            if not chosen:
-                keys = list(record)
-                chosen = [keys[each] for each in find_columns(keys, options, at, labelled=labelled)]
-            for key in chosen:
-                if key not in record:
-                    raise UserError(f"{at}: no {_clipped(key)!r} in this object. There are: {_listed(list(record))}.")
-            text = _text(record[chosen[0]], at)
-            if "\\u" in line:
-                check_whole(text, at)
-            yield number, text, record[chosen[1]] if labelled else None
+    records = _json_records(file, options.document_limit)
+    first, chosen = _json_columns(records, file.name, options, labelled)
+    for number, line, record in itertools.chain(first, records):
+        if record is None:
+            yield number, None, None
+            continue
+        at = place(file.name, number, "jsonl")
+        if chosen[0] not in record:
+            raise UserError(
+                f"{at}: no {_clipped(chosen[0])!r} in this object. There are: {list_columns(list(record))}. "
+                "Give every object one, or choose with --text-column."
+            )
+        if labelled and chosen[1] not in record and not options.skip_empty:
+            raise UserError(
+                f"{at}: no {_clipped(chosen[1])!r} in this object. There are: {list_columns(list(record))}. "
+                "Give every object one, or drop those without with --skip-empty."
+            )
+        text = _text(record[chosen[0]], at)
+        if "\\u" in line:
+            check_whole(text, at)
+        yield number, text, record.get(chosen[1]) if labelled else None
 
 
 def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Iterator[Row]:
@@ -109,7 +141,7 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
         chosen = [columns[each] for each in find_columns(columns, options, file.name, labelled=labelled)]
         for name in chosen:
             if columns.count(name) > 1:
-                raise UserError(f"{file.name}: two columns are called {name!r}. Rename one.")
+                raise UserError(f"{file.name}: two columns are called {name!r}. Rename one in the file.")
         total = max(1, table.metadata.num_rows)
         size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
@@ -117,7 +149,7 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
             texts = batch.column(chosen[0]).to_pylist()
             labels = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
             for row, (value, label) in enumerate(zip(texts, labels, strict=True), number):
-                at = place(file.name, row)
+                at = place(file.name, row, "parquet")
                 if utf8_size(text := _text(value, at)) > options.document_limit:
                     raise UserError(f"{at}: the text is longer than --max-document-mb allows. Cut it, or allow more.")
                 yield row, text, label
@@ -129,24 +161,52 @@ def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> It
         ) from error
 
 
-def _find_column(role: str, columns: Sequence[str], wanted: str | None, usual: Sequence[str], name: str) -> int:
-    folded = [column.strip().casefold() for column in columns]
+def list_columns(columns: Sequence[str]) -> str:
+    """List columns for a message, in not too many words."""
+    shown = ", ".join(map(_clipped, columns[:20]))
+    return (shown or "none") + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+
+
+def _find_column(role: str, columns: Sequence[str], wanted: str | None, usual: Sequence[str], at: str) -> int:
     if wanted is not None and list(columns).count(wanted) == 1:
         return list(columns).index(wanted)
-    for each in usual if wanted is None else [wanted.strip().casefold()]:
+    folded = list(map(_folded, columns))
+    for each in usual if wanted is None else [_folded(wanted)]:
         if folded.count(each) > 1:
-            raise UserError(f"{name}: two columns are called {each!r}. Choose with --{role}-column, or rename one.")
+            alike = [column for column in columns if _folded(column) == each]
+            if len(set(alike)) < len(alike):
+                raise UserError(f"{at}: two columns are called {_clipped(each)!r}. Rename one in the file.")
+            both = " and ".join(repr(_clipped(column)) for column in alike)
+            raise UserError(f"{at}: {both} may both hold the {role}. Choose one of them with --{role}-column.")
         if each in folded:
             return folded.index(each)
     if wanted is not None:
-        raise UserError(f"{name}: no column {wanted!r}. There are: {_listed(columns)}.")
-    raise UserError(
-        f"{name}: cannot tell which column holds the {role}. "
-        f"Choose with --{role}-column; there are: {_listed(columns)}."
-    )
+        message = f"no column {wanted!r}. There are: {list_columns(columns)}. Choose one of them with --{role}-column."
+    else:
+        message = f"cannot tell which column holds the {role}. There are: {list_columns(columns)}. "
+        message += f"Choose one of them with --{role}-column."
+    raise UnknownColumnError(f"{at}: {message}", role, columns, wanted)
 
 
-def _csv_records(file: InputFile, limit: int, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _folded(column: str) -> str:
+    return column.strip().casefold()
+
+
+def _header_columns(header: list[str], options: ReadOptions, at: str, delimiter: str, labelled: bool) -> list[int]:
+    """Find the columns of a csv file; say so if its header looks as if another character separated them."""
+    try:
+        return find_columns(header, options, at, labelled=labelled)
+    except UnknownColumnError as error:
+        other = max((each for each in SEPARATORS if each != delimiter), key=header[0].count)
+        if len(header) > 1 or other not in header[0]:
+            raise
+        raise UserError(
+            f"{at}: the header is one column, {_clipped(header[0])!r}, with a {_spelt(other)} in it. "
+            f"If that separates the columns, say --delimiter {_typed(other)}."
+        ) from error
+
+
+def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -> Iterator[tuple[int, list[str]]]:
     """Give the fields of every record, with the line where it begins."""
     csv.field_size_limit(max(csv.field_size_limit(), limit))
     lines: list[str] = []  # of the record that is being read
@@ -155,32 +215,43 @@ def _csv_records(file: InputFile, limit: int, delimiter: str) -> Iterator[tuple[
         size = 0
         for _, block in line_blocks(file, limit, keep_ends=True):
             for line in block:
-                size = size + len(line) if lines else len(line)
                 lines.append(line)
-                if size > limit:
-                    raise too_long()
+                if len(lines) > 1:  # a line by itself has been measured already
+                    size = (utf8_size(lines[0]) if len(lines) == 2 else size) + utf8_size(line)
+                    if size > limit:
+                        raise too_long()
                 yield line
 
     def too_long() -> UserError:
         opened = _open_quote(lines, delimiter)
-        what = "the row" if opened is None else "the quote that opens here is not closed, or the row"
+        if opened is None:
+            what, advice = "the row", "Cut it"
+        else:
+            what, advice = "the quote that opens here is not closed, or the row", f"Close the quote, {PLAIN_QUOTES}"
         return UserError(
-            f"{place(file.name, begin + (opened or 0))}: {what} goes on for more than {limit / 1e6:g} MB. "
-            "Close the quote, or allow longer rows with --max-document-mb."
+            f"{place(file.name, begin + (opened[0] if opened else 0), 'csv')}: {what} goes on for more than "
+            f"{limit / 1e6:g} MB. {advice}, or allow longer rows with --max-document-mb."
         )
 
     begin = 1
-    reader = csv.reader(feed(), delimiter=delimiter, strict=True)
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if no_quotes else csv.QUOTE_MINIMAL
+    reader = csv.reader(feed(), delimiter=delimiter, quoting=quoting, strict=True)
     while True:
         try:
             fields = next(reader, None)
         except csv.Error as error:
             opened = _open_quote(lines, delimiter)
-            if opened is None:
-                raise UserError(f"{place(file.name, begin)}: cannot be read as csv ({error}).") from error
+            if opened is None or no_quotes:
+                raise UserError(f"{place(file.name, begin, 'csv')}: cannot be read as csv ({error}).") from error
+            at = place(file.name, begin + opened[0], "csv")
+            if opened[1] and opened[1] in SEPARATORS:
+                raise UserError(
+                    f"{at}: a quoted field ends with a {_spelt(opened[1])} after it. If that separates the columns, "
+                    f"say --delimiter {_typed(opened[1])}."
+                ) from error
             raise UserError(
-                f"{place(file.name, begin + opened)}: the quote that opens here is not closed as it should be. "
-                'Close it, and double every quote inside a quoted field ("").'
+                f"{at}: the quote that opens here is not closed as it should be. "
+                f'Close it, and double every quote inside a quoted field (""), {PLAIN_QUOTES}.'
             ) from error
         if fields is None:
             return
@@ -189,8 +260,14 @@ def _csv_records(file: InputFile, limit: int, delimiter: str) -> Iterator[tuple[
         lines.clear()
 
 
-def _open_quote(lines: list[str], delimiter: str) -> int | None:
-    """Find, in a record that could not be read, on which of its lines the quote opens that is wrongly closed."""
+PLAIN_QUOTES = "or say --no-quotes if quotes are ordinary characters here"
+
+
+def _open_quote(lines: list[str], delimiter: str) -> tuple[int, str] | None:
+    """Find, in a record that could not be read, the quote that is wrongly closed.
+
+    Returns on which of the lines it opens, and what stands after the quote that closes it, if one does.
+    """
     record = "".join(lines)
     at = 0
     while at < len(record):
@@ -202,10 +279,56 @@ def _open_quote(lines: list[str], delimiter: str) -> int | None:
         end = record.find('"', at + 1)
         while end >= 0 and record.startswith('""', end):
             end = record.find('"', end + 2)
-        if end < 0 or record[end + 1 : end + 2] not in ("", delimiter, "\r", "\n"):
-            return line_ends(record[:at])
+        after = record[end + 1 : end + 2] if end >= 0 else ""
+        if end < 0 or after not in ("", delimiter, "\r", "\n"):
+            return line_ends(record[:at]), after
         at = end + 2
     return None
+
+
+# (line, as it is in the file, what it says): None for a blank one.
+Record = tuple[int, str, dict[str, Any] | None]
+
+
+def _json_records(file: InputFile, limit: int) -> Iterator[Record]:
+    for first, lines in line_blocks(file, limit):
+        for number, line in enumerate(lines, first):
+            blank = not line or line.isspace()
+            yield number, line, None if blank else _json_object(line, place(file.name, number, "jsonl"))
+
+
+def _json_columns(
+    records: Iterator[Record], name: str, options: ReadOptions, labelled: bool
+) -> tuple[list[Record], list[str]]:
+    """Find the keys of the text and, if wanted, of the label: in the first object, or else in one soon after it.
+
+    Returns also the records that were taken to find them. They are a hundred at most, and not
+    much longer than one document may be.
+    """
+    taken: list[Record] = []
+    lines: list[int] = []  # of objects
+    keys: dict[str, None] = {}
+    size = 0
+    unknown: UnknownColumnError | None = None
+    for number, line, record in records:
+        taken.append((number, line, record))
+        size += len(line)
+        if record is None:
+            continue
+        lines.append(number)
+        if unknown is None or not record.keys() <= keys.keys():
+            keys.update(dict.fromkeys(record))
+            columns = list(keys)
+            at = place(name, lines[0], "jsonl")
+            try:
+                return taken, [columns[each] for each in find_columns(columns, options, at, labelled=labelled)]
+            except UnknownColumnError as error:
+                unknown = error
+        if len(lines) == SAMPLE or size > options.document_limit:
+            break
+    if unknown is not None:
+        raise unknown
+    return taken, []
 
 
 def _json_object(line: str, at: str) -> dict[str, Any]:
@@ -239,11 +362,6 @@ def _text(value: object, at: str) -> str:
     return value
 
 
-def _listed(columns: Sequence[str]) -> str:
-    shown = ", ".join(map(_clipped, columns[:20]))
-    return (shown or "none") + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
-
-
 def _clipped(name: str) -> str:
     name = name if len(name) <= 40 else name[:39] + "…"
     return name.encode(errors="backslashreplace").decode()
@@ -254,4 +372,9 @@ def _count(number: int, thing: str) -> str:
 
 
 def _spelt(delimiter: str) -> str:
-    return {",": "comma", "\t": "tab"}[delimiter]
+    return {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}.get(delimiter, repr(delimiter))
+
+
+def _typed(delimiter: str) -> str:
+    """Write a delimiter as one would on the command line."""
+    return "tab" if delimiter == "\t" else f"'{delimiter}'"

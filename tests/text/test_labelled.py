@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from rehead.errors import UserError
 from rehead.text.documents import Example, ReadOptions
-from rehead.text.labelled import check_classes, read_examples, sort_names
+from rehead.text.labelled import check_classes, is_labelled, look, read_examples, sort_names
+from tests.text.reading import write
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +27,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder, so that files have short names in messages."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def write(name: str, data: str | bytes) -> str:
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return name
 
 
 def read(*paths: str, check: bool = False, **options: object) -> list[tuple[str, tuple[str, ...], str, int]]:
@@ -192,7 +186,51 @@ def test_real_pairs(shared_data: Path) -> None:
     ]
 
 
+def test_real_pairs_in_a_folder_or_glob(shared_data: Path) -> None:
+    folder = shared_data / "cls-books"
+    for name, left_out in ((folder, 2), (f"{folder}/*.spm", 0), (f"{folder}/*.label", 0), (f"{folder}/*", 2)):
+        assert is_labelled(name, ReadOptions())
+        data = read_examples([name])
+        assert (len(data), data.skipped.total()) == (2000, left_out)
+    assert data.skipped == Counter({"file with the extension .txt": 1, "file with the extension .model": 1})
+
+
+def test_pairs_in_a_folder() -> None:
+    write("set/a.review.spm.gz", gzip.compress("▁one\n".encode()))
+    write("set/a.label", "x\n")
+    write("set/b.csv", "text,label\ntwo,y\n")
+    write("set/c.spm", "▁three\n")
+    write("set/c.label", "z\n")
+    write("set/alone.spm", "▁no\n")
+    write("set/dict.txt", "no\n")
+    for name in ("set", "set/*"):
+        data = read_examples(name, check=False)
+        assert list(data) == [
+            ("one", ("x",), "set/a.review.spm.gz", 1),
+            ("two", ("y",), "set/b.csv", 2),
+            ("three", ("z",), "set/c.spm", 1),
+        ]
+        assert data.skipped == Counter({"half of a pair": 1, "file with the extension .txt": 1})
+        assert look(name, ReadOptions()) == (True, "", {"spm", "csv"})
+    data = read_examples(["set/a.label", "set/a.review.spm.gz", "set/*.spm"], check=False)
+    assert data.texts == ["one", "three"], "a pair named by both of its files counts once"
+    assert data.skipped == Counter({"half of a pair": 1})
+
+
 # Several labels
+
+
+def test_a_single_label_may_hold_a_bar() -> None:
+    write("a.csv", "text,label\none,a|b\ntwo,a\n")
+    data = read_examples("a.csv", ReadOptions(single_label=True), check=False)
+    assert (data.multilabel, data.labels, data.names) == (False, [("a|b",), ("a",)], ["a", "a|b"])
+    write("a.jsonl", '{"text": "1", "label": ["a|b"]}\n{"text": "2", "label": "c"}\n')
+    data = read_examples("a.jsonl", ReadOptions(single_label=True), check=False)
+    assert (data.multilabel, data.labels) == (False, [("a|b",), ("c",)])
+    write("b.jsonl", '{"text": "1", "label": ["a"]}\n{"text": "2", "label": ["a", "b"]}\n')
+    assert error("b.jsonl", single_label=True) == ("b.jsonl line 2: 2 labels. Keep one, or leave --single-label out.")
+    write("c.jsonl", '{"text": "1", "label": []}\n')
+    assert error("c.jsonl", single_label=True).startswith("c.jsonl line 1: label is empty.")
 
 
 def test_labels_in_a_list() -> None:
@@ -261,20 +299,26 @@ def test_half_a_character_in_a_label() -> None:
 
 def test_columns_that_are_not_there() -> None:
     write("a.csv", "text,verdict\none,x\n")
-    assert error("a.csv") == (
-        "a.csv: cannot tell which column holds the label. Choose with --label-column; there are: text, verdict."
-    )
-    assert error("a.csv", label_column="x") == "a.csv: no column 'x'. There are: text, verdict."
+    choose = "There are: text, verdict. Choose one of them with --label-column."
+    assert error("a.csv") == f"a.csv line 1: cannot tell which column holds the label. {choose}"
+    assert error("a.csv", label_column="x") == f"a.csv line 1: no column 'x'. {choose}"
     assert error("a.csv", label_column="text") == (
-        "a.csv: 'text' cannot be both text and label: see --text-column, --label-column."
+        "a.csv line 1: 'text' cannot be both text and label: see --text-column, --label-column."
     )
     write("a.jsonl", '{"text": "one", "label": "x"}\n{"text": "two"}\n')
-    assert error("a.jsonl") == "a.jsonl line 2: no 'label' in this object. There are: text."
+    assert error("a.jsonl") == (
+        "a.jsonl line 2: no 'label' in this object. There are: text. "
+        "Give every object one, or drop those without with --skip-empty."
+    )
+    data = read_examples("a.jsonl", ReadOptions(skip_empty=True), check=False)
+    assert (data.texts, data.skipped) == (["one"], Counter({"empty label": 1}))
 
 
 def test_one_class_only() -> None:
     write("a.csv", "text,label\none,x\ntwo,x\n")
-    assert error("a.csv") == "a.csv: every example has the same label, 'x'. Give at least two classes."
+    assert error("a.csv") == "a.csv: all 2 examples have the same label, 'x'. Give at least two classes."
+    write("b.csv", "text,label\nthree,x\n")
+    assert error("a.csv", "b.csv").startswith("a.csv and 1 more: all 3 examples have the same label, 'x'.")
     assert len(read("a.csv", check=False)) == 2
     write("a.jsonl", '{"text": "one", "label": ["x"]}\n{"text": "two", "label": []}\n{"text": "two", "label": ["x"]}\n')
     assert len(read("a.jsonl", check=True)) == 3, "with or without the one label: two classes"
@@ -318,15 +362,23 @@ def test_half_a_pair() -> None:
     write("a.review.spm", "▁one\n")
     write("b.label", "1\n")
     for name in ("a", "a.review.spm", "a.label"):
-        assert error(name) == "a.review.spm: belongs with a.label, which is not there."
-    assert error("b") == "b.label: belongs with b.review.spm, which is not there."
-    assert error("c.label") == "c.label: no such file or folder."
+        assert error(name) == (
+            "a.review.spm: belongs with a.label, which is not there. Put it there, or leave a.review.spm out."
+        )
+    assert error("b").startswith("b.label: belongs with b.review.spm, which is not there.")
+    assert error("cc.label") == "cc.label: no such file or folder. Check the path."
 
 
 def test_files_that_hold_no_labels() -> None:
     write("a.txt", "one\n")
     assert error("a.txt") == "a.txt: txt does not do here: give csv, tsv, jsonl, parquet, or say --input-format."
-    assert error("none.csv") == "none.csv: no such file or folder."
+    assert error("none.csv") == "none.csv: no such file or folder. Check the path."
+    write("texts/a.txt", "one\n")
+    for name in ("texts", "texts/*"):
+        assert error(name) == (
+            f"{name}: no labelled text in it. "
+            "Give csv, tsv, jsonl, parquet, a subfolder for each class, or X.review.spm with X.label."
+        )
     assert error("") == "an empty file name: name a file, or a folder, or - for standard input."
     assert error() == "no file to read: name one, or a folder, or - for standard input."
     write("set/x/1.pdf", "one")

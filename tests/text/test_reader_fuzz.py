@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
-from rehead.text.labelled import read_examples
+from rehead.text.labelled import look, read_examples
 from rehead.text.readers import Texts
 
 ROWS = [("one, “two”\nthree", "pos"), ('say "x"', "neg"), ("漢字 🙂", "a|b"), ("plain", "pos")]
@@ -50,15 +50,21 @@ def read_all(path: Path) -> int:
     """Read a file in every way; return how many ways gave something."""
     labelled: list[Callable[[], object]] = [
         lambda options=options, check=check: read_examples(path, options, check=check)  # type: ignore[misc]
-        for options in (ReadOptions(), ReadOptions(skip_empty=True, max_document_mb=0.0001))
+        for options in (
+            ReadOptions(),
+            ReadOptions(skip_empty=True, max_document_mb=0.0001),
+            ReadOptions(no_quotes=True, delimiter="|", single_label=True),
+        )
         for check in (True, False)
     ]
+    labelled.append(lambda: look(path, ReadOptions()))
     unlabelled: list[Callable[[], object]] = [
-        lambda options=options: list(Texts(path, options))  # type: ignore[misc]
+        lambda options=options: list(Texts(path, options, check=False))  # type: ignore[misc]
         for options in (
             ReadOptions(),
             ReadOptions(skip_empty=True, documents="block"),
             ReadOptions(documents="file", max_document_mb=0.0001),
+            ReadOptions(no_quotes=True),
         )
     ]
     return sum(reads_well(read) for read in labelled + unlabelled)

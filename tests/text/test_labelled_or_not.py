@@ -1,0 +1,94 @@
+"""What is taken for a labelled set, why something is not, and what is neither: a mistake."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rehead.errors import UserError
+from rehead.text.documents import ReadOptions
+from rehead.text.labelled import is_labelled, look, read_examples
+from rehead.text.readers import Texts
+from rehead.text.sources import hold
+from tests.text.reading import write
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder, so that files have short names in messages."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_why_something_is_read_without_labels() -> None:
+    options = ReadOptions()
+    write("data/a.csv", "text,label\none,x\n")
+    assert look("data", options) == (True, "", {"csv"})
+    write("data/more.csv", "text,date\none,x\n")
+    why = "data/more.csv has no label column (there are: text, date), so {} is read without labels."
+    assert look("data/more.csv", options) == (False, why.format("it"), {"csv"})
+    assert look("data", options) == (False, why.format("all of data"), {"csv"})
+    assert look("data/*.csv", options) == (False, why.format("all of data/*.csv"), {"csv"})
+    assert look("data/more.csv", ReadOptions(label_column="date")) == (True, "", {"csv"})
+    write("a.txt", "one\n")
+    write("alone.spm", "▁one\n")
+    assert look("a.txt", options) == (False, "", {"txt"})
+    assert look("alone.spm", options) == (False, "", {"spm"})
+    write("b.csv", "label,body\none,two\n")
+    assert look("b.csv", ReadOptions(text_column="label")).why.startswith("b.csv has no label column")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "complaint"),
+    [
+        ("a.csv", "text,label,Label\none,x,y\n", "a.csv line 1: 'label' and 'Label' may both hold the label."),
+        ("a.csv", "text;label\none;x\n", "a.csv line 1: the header is one column, 'text;label'"),
+        ("a.csv", 'text,label\n"one,x\n', "a.csv line 2: the quote that opens here is not closed"),
+        ("a.jsonl", '{"text": "one"}\n{"text": "two", "label": "x"}\n', "a.jsonl line 1: no 'label' in this object."),
+        ("none.csv", None, "none.csv: no such file or folder."),
+    ],
+)
+def test_mistakes_are_not_taken_for_no_labels(name: str, data: str | None, complaint: str) -> None:
+    if data is not None:
+        write(name, data)
+    with pytest.raises(UserError) as caught:
+        is_labelled(name, ReadOptions())
+    assert str(caught.value).startswith(complaint)
+
+
+def test_labels_that_begin_late() -> None:
+    bare, labelled = '{"text": "one"}\n', '{"text": "two", "label": "x"}\n'
+    skip = ReadOptions(skip_empty=True)
+    assert is_labelled(write("a.jsonl", bare * 99 + labelled), skip)
+    assert read_examples("a.jsonl", skip, check=False).skipped == Counter({"empty label": 99})
+    assert look(write("b.jsonl", bare * 100 + labelled), skip).why == (
+        "b.jsonl has no label column (there are: text), so it is read without labels."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "labelled"),
+    [
+        ("csv", b"text,label\none,x\n", True),
+        ("csv", b"text,date\none,x\n", False),
+        ("jsonl", b'{"text": "one", "label": "x"}\n', True),
+        (None, b"one\n", False),
+    ],
+)
+def test_standard_input_is_looked_at_when_held(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, data: bytes, labelled: bool
+) -> None:
+    options = ReadOptions(input_format=kind)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    assert not is_labelled("-", options), "by name, it is not read"
+    held = hold("-", options)
+    assert is_labelled(held, options) == labelled
+    if labelled:
+        assert next(iter(read_examples(held, options, check=False)))[:3] == ("one", ("x",), "-")
+    else:
+        assert [document.text for document in Texts(held, options)] == ["one"]
