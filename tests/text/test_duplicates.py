@@ -172,8 +172,8 @@ def test_one_word_changed_in_a_short_text_is_near_wherever_it_is(at: int) -> Non
         (SHORT, "A warm and clever film that is over before it has begun, sadly for all."),
         ("a great film for the whole family", "a great film for the whole world"),
         (SHORT, f"{OTHER} {SHORT} {REVIEW}"),  # a phrase of ten words inside a long text is a quotation
-        ("这部电影非常好看，强烈推荐给大家。", "这部电影非常难看，不推荐给大家。"),
-        ("とても面白い映画でした。おすすめです。", "とても退屈な映画でした。おすすめです。"),
+        ("这部电影非常好看，推荐给大家。", "这部电影非常好看，不推荐给大家。"),
+        ("とても良い映画だと思います。", "とても悪い映画だと思います。"),
         ("หนังสนุกมาก แนะนำเลย", "หนังสนุกมาก แนะนำ"),
         ("", ""),
         ("   ", "\n"),
