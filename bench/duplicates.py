@@ -1,4 +1,4 @@
-"""Which copies the search for near duplicates finds: planted ones, by length and kind of change.
+"""Which copies the search for near duplicates finds: planted ones, by length and kind of change; and which it does not.
 
     python bench/duplicates.py
 
@@ -37,8 +37,22 @@ def recall(texts: list[str]) -> None:
     def added(share: float) -> Edit:
         return lambda words: words + [str(word) for word in rng.choice(vocabulary, round(len(words) * share))]
 
-    def found(length: int, edit: Edit) -> float:
-        originals = [words[:length] for words in pool if len(words) >= length]
+    def pasted(share: float, times: int) -> Edit:
+        """Change a share of the words, and put the text into the middle of one that is so many times as long."""
+
+        def edit(words: list[str]) -> list[str]:
+            other = [str(word) for word in rng.choice(vocabulary, len(words) * (times - 1))]
+            middle = len(other) // 2
+            return other[:middle] + changed(round(len(words) * share))(words) + other[middle:]
+
+        return edit
+
+    def fragment(characters: int) -> Edit:
+        return lambda words: " ".join(words)[:characters].split()
+
+    def found(length: int | None, edit: Edit) -> float:
+        """Copy 300 texts of this length, or of at least 100 words and whole; give the share that is found."""
+        originals = [words[:length] for words in pool if len(words) >= (length or 100)]
         originals = [originals[i] for i in rng.permutation(len(originals))[:300]]
         copies = [edit(list(words)) for words in originals]
         result = find_duplicates(" ".join(words) for words in originals + copies)
@@ -60,6 +74,16 @@ def recall(texts: list[str]) -> None:
     for length in (15, 20, 50, 100, 200):
         edits = [cut(0.2), cut(0.4), cut(0.6), added(0.5), added(1.0), added(3.0)]
         print(f"  {length:5}" + "".join(f"{found(length, edit):10.2f}" for edit in edits))
+    print("\nfound, of copies with so many words changed, in the middle of a text so many times as long")
+    cases = [(times, share) for times in (4, 10) for share in (0.0, 0.05, 0.1)]
+    print("  words" + "".join(f"{f'{times} x, {share:.0%}':>10}" for times, share in cases))
+    for length in (20, 25, 30, 35, 40, 50, 100, 200):
+        shares = [found(length, pasted(share, times)) for times, share in cases]
+        print(f"  {length:5}" + "".join(f"{share:10.2f}" for share in shares))
+    sizes = (100, 150, 200, 250, 300, 400)
+    print("\nfound, of the first so many characters of whole reviews, of 100 words and more")
+    print("       " + "".join(f"{size:10}" for size in sizes))
+    print("       " + "".join(f"{found(None, fragment(size)):10.2f}" for size in sizes))
 
 
 if __name__ == "__main__":
