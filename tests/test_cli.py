@@ -113,12 +113,14 @@ def test_debug_shows_the_traceback(arguments: list[str]) -> None:
     assert "DamagedError" in done.stderr
 
 
-@pytest.mark.parametrize(("more", "first"), [("--json", "{"), ("", "preset small")])
-def test_a_reader_that_leaves_early_costs_nothing(more: str, first: str) -> None:
-    command = f"{sys.executable} -m rehead inspect {more} | head -c 12; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert done.stdout.startswith(first)
-    assert done.stdout.rstrip().endswith("141")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_leaves_early_costs_nothing(more: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "rehead", "inspect", *more]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.returncode == 141  # and not 1, which says that a check has found something
     assert done.stderr == ""
 
 

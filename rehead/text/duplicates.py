@@ -54,14 +54,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rehead.text.words import CHARACTER_WORDS, IS_CHARACTER, SPELLING, WordHashes, split_words
 
 RUN = 3  # words in a shingle
 FEWEST = 10  # words that a text must have for near duplicates
@@ -76,20 +76,6 @@ HITS = 4  # rare shingles that a candidate must share
 CROWD = 500  # documents with one shingle, above which not all are compared
 CROWD_SAMPLE, CROWD_LOOKUPS = 32, 2  # then this many of them, for this many such shingles of a document
 BLOCK = 1 << 21  # elements handled at once; bounds the memory of every step
-
-BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
-# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: there, a character is compared like a word.
-ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-BETWEEN = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
-WORD = re.compile(f"[{ALONE}]|[^{BETWEEN}{ALONE}]+")
-CHARACTER = re.compile(f"[{ALONE}]")
-CHARACTER_WORDS = 0.5  # what such a character counts, where a text must have so many words
-
-ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")  # elsewhere a mark makes another letter, as in Cyrillic й
-LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
-
-# Bits of a word's hash that say how it is spelled: its accents, and whether it is a CHARACTER.
-SPELLING, IS_CHARACTER = np.uint64(0xFFFF), np.uint64(1)
 
 # Stands before and after every text, so that its ends are in RUN shingles too.
 EDGE = np.zeros(RUN - 1, dtype=np.uint64)
@@ -142,43 +128,6 @@ def find_duplicates(texts: Iterable[str]) -> Duplicates:
     return Duplicates(first, pairs[order], similarity[order], search.limited)
 
 
-def split_words(text: str) -> list[str]:
-    """Cut a text into its words, in small letters. A text without any is one word, unless it is blank."""
-    if "<" in text:
-        text = BREAK.sub(" ", text)
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-    return WORD.findall(text.casefold()) or text.split()
-
-
-def fold_accents(word: str) -> str:
-    """Take the accents off a word in Latin letters; leave any other as it is."""
-    if word.isascii():
-        return word
-    return unicodedata.normalize("NFKC", ACCENTS.sub("", unicodedata.normalize("NFKD", word))).translate(LETTERS)
-
-
-class _WordHashes(dict[str, int]):
-    """Word → 64-bit hash, the same on every machine and in every run. Without SPELLING: that of the folded word.
-
-    Folding here costs nothing, since every different word comes here once.
-    """
-
-    def __missing__(self, word: str) -> int:
-        folded = fold_accents(word)
-        value = _digest(folded) & ~int(SPELLING)
-        if folded != word:
-            value |= _digest(word) & int(SPELLING ^ IS_CHARACTER)
-        if CHARACTER.fullmatch(word):
-            value |= int(IS_CHARACTER)
-        self[word] = value
-        return value
-
-
-def _digest(word: str) -> int:
-    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
-
-
 def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]:
     """Find exact duplicates, and hash the shingles of the rest.
 
@@ -186,7 +135,7 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
     enough for near duplicates: their numbers, their shingles one after the other, how many of these each has, and how
     many words.
     """
-    known = _WordHashes()
+    known = WordHashes()
     seen: dict[bytes, int] = {}
     first: list[int] = []
     members: list[int] = []

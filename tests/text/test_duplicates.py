@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehead.text import duplicates
-from rehead.text.duplicates import CHARACTER, Duplicates, find_duplicates, fold_accents, split_words
+from rehead.text.duplicates import Duplicates, find_duplicates
+from rehead.text.words import CHARACTER, fold_accents, split_words
 
 # --- the definition, written down once more, naively -------------------------------------------------------------
 

@@ -1,0 +1,64 @@
+"""The words by which documents are compared: cut, folded, and hashed the same on every machine.
+
+Case, white space, punctuation and HTML line breaks are left out. The accents of Latin letters tell words apart where
+copies must be exact, and not where they may be near, so a hash has its spelling in bits of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+import numpy as np
+
+BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
+# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: there, a character is compared like a word.
+ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+BETWEEN = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
+WORD = re.compile(f"[{ALONE}]|[^{BETWEEN}{ALONE}]+")
+CHARACTER = re.compile(f"[{ALONE}]")
+CHARACTER_WORDS = 0.5  # what such a character counts, where a text must have so many words
+
+ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")  # elsewhere a mark makes another letter, as in Cyrillic й
+LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
+
+# Bits of a word's hash that say how it is spelled: its accents, and whether it is a CHARACTER.
+SPELLING, IS_CHARACTER = np.uint64(0xFFFF), np.uint64(1)
+
+
+def split_words(text: str) -> list[str]:
+    """Cut a text into its words, in small letters. A text without any is one word, unless it is blank."""
+    if "<" in text:
+        text = BREAK.sub(" ", text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+    return WORD.findall(text.casefold()) or text.split()
+
+
+def fold_accents(word: str) -> str:
+    """Take the accents off a word in Latin letters; leave any other as it is."""
+    if word.isascii():
+        return word
+    return unicodedata.normalize("NFKC", ACCENTS.sub("", unicodedata.normalize("NFKD", word))).translate(LETTERS)
+
+
+class WordHashes(dict[str, int]):
+    """Word → 64-bit hash, the same on every machine and in every run. Without SPELLING: that of the folded word.
+
+    Folding here costs nothing, since every different word comes here once.
+    """
+
+    def __missing__(self, word: str) -> int:
+        folded = fold_accents(word)
+        value = _digest(folded) & ~int(SPELLING)
+        if folded != word:
+            value |= _digest(word) & int(SPELLING ^ IS_CHARACTER)
+        if CHARACTER.fullmatch(word):
+            value |= int(IS_CHARACTER)
+        self[word] = value
+        return value
+
+
+def _digest(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
