@@ -179,57 +179,27 @@ Head = LanguageModel | Classifier
 
 HEADS: dict[str, type[LanguageModel] | type[Classifier]] = {each.kind: each for each in (LanguageModel, Classifier)}
 
-# The shapes. `lab` is the classic experiment and fixed. The sizes of the others are where measuring starts from.
+# What the newer shapes have in common.
+_NEWER: dict[str, Any] = {
+    "feedforward": "swiglu",
+    "positions": "rotary",
+    "norm": "pre",
+    "bias": False,
+    "scale_embedding": False,
+    "tied": True,
+    "pooling": "mean",
+    "causal": False,
+}
+
+# `lab` is the classic experiment and fixed: the defaults of the fields. The sizes of the others are where measuring
+# starts from.
 PRESETS: dict[str, dict[str, Any]] = {
     "lab": {"ntokens": 50_001},
-    "small": {
-        "ntokens": 8_192,
-        "nhid": 256,
-        "nlayers": 4,
-        "nhead": 4,
-        "ffmult": 2.5,
-        "feedforward": "swiglu",
-        "positions": "rotary",
-        "norm": "pre",
-        "bias": False,
-        "scale_embedding": False,
-        "dropout": 0.1,
-        "tied": True,
-        "pooling": "mean",
-        "causal": False,
-    },
-    "base": {
-        "ntokens": 32_768,
-        "nhid": 512,
-        "nlayers": 8,
-        "nhead": 8,
-        "ffmult": 2.5,
-        "feedforward": "swiglu",
-        "positions": "rotary",
-        "norm": "pre",
-        "bias": False,
-        "scale_embedding": False,
-        "dropout": 0.1,
-        "tied": True,
-        "pooling": "mean",
-        "causal": False,
-    },
-    "bag": {
-        "ntokens": 32_768,
-        "nhid": 128,
-        "nlayers": 0,
-        "nhead": 1,
-        "positions": "none",
-        "norm": "pre",
-        "bias": False,
-        "scale_embedding": False,
-        "ngrams": 2,
-        "nbuckets": 2**18,
-        "dropout": 0.0,
-        "tied": True,
-        "pooling": "mean",
-        "causal": False,
-    },
+    "small": _NEWER | {"ntokens": 8_192, "nhid": 256, "nlayers": 4, "nhead": 4, "ffmult": 2.5, "dropout": 0.1},
+    "base": _NEWER | {"ntokens": 32_768, "nhid": 512, "nlayers": 8, "nhead": 8, "ffmult": 2.5, "dropout": 0.1},
+    "bag": _NEWER
+    | {"ntokens": 32_768, "nhid": 128, "nlayers": 0, "nhead": 1, "dropout": 0.0}
+    | {"positions": "none", "ngrams": 2, "nbuckets": 2**18},
 }
 
 
