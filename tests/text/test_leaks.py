@@ -93,6 +93,7 @@ def test_what_no_classifier_can_learn_is_noted(tmp_path: Path) -> None:
     lonely = csv_file(tmp_path / "lonely.csv", [(LONG[0], "x"), (LONG[1], "x"), (LONG[2], "y")])
     (part,) = report([lonely])["parts"]
     assert f"{lonely} line 4: the only example of the class 'y'" in part["notes"][0]
+    assert report([one], [lonely])["parts"][1]["notes"] == []  # a test part is not learnt from
 
 
 def test_folders_can_be_read_without_labels(tmp_path: Path) -> None:
