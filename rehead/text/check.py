@@ -46,7 +46,7 @@ class CheckOptions(CommonOptions, ReadOptions):
     "Count empty texts and labels; --no-skip-empty stops at the first."
 
     tokenizer: Path | None = None
-    "Count tokens with this tokenizer.json, or SentencePiece .model with the dict.txt beside it."
+    "Count tokens with this tokenizer.json, or SentencePiece .model beside its dict.txt. Left out: an estimate."
 
     examples: int = 3
     "Duplicates to show of each kind."
@@ -121,8 +121,8 @@ def _part_table(parts: list[dict[str, Any]], names: list[str]) -> Table:
 
     for name in ("documents", "words", "characters"):
         row(name, *(part[name] for part in parts))
-    if parts[0]["tokens"] is None:
-        row("tokens", *("(give --tokenizer)" for _ in parts))
+    if parts[0]["tokens_are_estimated"]:
+        row("tokens, about", *(int(float(f"{part['tokens']:.2g}")) for part in parts))
     else:
         row("tokens", *(part["tokens"] for part in parts))
     for name in parts[0]["length"]:

@@ -29,6 +29,7 @@ from rehead.text.documents import ReadOptions
 from rehead.text.duplicates import Duplicates, find_duplicates
 from rehead.text.parts import Part, documents_of, look_at
 from rehead.text.sources import check_use
+from rehead.text.token_counts import TokenCount, estimate_tokens
 
 Report = dict[str, Any]
 Labels = tuple[str, ...] | None
@@ -53,16 +54,17 @@ def check_parts(
     given = [list(paths), list(against)] if against else [list(paths)]
     parts = [Part(each, to_learn=number == 0) for number, each in enumerate(given)]
     check_use(set().union(*(look_at(part, options, unlabelled=unlabelled) for part in parts)), options)
-    tokens = [Counter[str]() for _ in parts]
+    counts = [TokenCount(tokenizer) for _ in parts]
     texts = chain.from_iterable(
-        _counted(documents_of(part, options, quiet=quiet), tokenizer, counter)
-        for part, counter in zip(parts, tokens, strict=True)
+        count.watch(documents_of(part, options, quiet=quiet)) for part, count in zip(parts, counts, strict=True)
     )
     found = _Findings(find_duplicates(texts if quiet else _announced(texts)), parts, examples)
+    if tokenizer is None:
+        estimate_tokens(counts)
     report: Report = {
         "parts": [
-            _statistics(part, counter["tokens"] if tokenizer else None) | found.inside(number)
-            for number, (part, counter) in enumerate(zip(parts, tokens, strict=True))
+            _statistics(part, count) | found.inside(number)
+            for number, (part, count) in enumerate(zip(parts, counts, strict=True))
         ],
         "across": found.across() if against else None,
         "limited": found.duplicates.limited,
@@ -82,21 +84,7 @@ def _announced(texts: Iterator[str]) -> Iterator[str]:
         print(f"searching {count:,} documents for duplicates", file=sys.stderr)
 
 
-def _counted(texts: Iterator[str], tokenizer: Any, counter: Counter[str]) -> Iterator[str]:  # noqa: ANN401
-    """Pass texts on, and count their tokens if there is a tokenizer."""
-    waiting: list[str] = []
-    for text in texts:
-        yield text
-        if tokenizer:
-            waiting.append(text)
-            if len(waiting) == 1024:
-                counter["tokens"] += sum(map(len, tokenizer.encode_batch(waiting)))
-                waiting = []
-    if waiting:
-        counter["tokens"] += sum(map(len, tokenizer.encode_batch(waiting)))
-
-
-def _statistics(part: Part, tokens: int | None) -> Report:
+def _statistics(part: Part, count: TokenCount) -> Report:
     words = np.array(part.words)
     classes = Counter(chain.from_iterable(labels for labels in part.labels if labels is not None))
     return {
@@ -106,7 +94,8 @@ def _statistics(part: Part, tokens: int | None) -> Report:
         "classes": dict(sorted(classes.items(), key=lambda item: (-item[1], item[0]))),
         "words": int(words.sum()),
         "characters": sum(part.characters),
-        "tokens": tokens,
+        "tokens": count.tokens,
+        "tokens_are_estimated": count.tokenizer is None,
         "skipped": dict(part.skipped),
         "notes": part.notes,
         # In words, and lengths that occur, not means of two: "lower".

@@ -46,7 +46,8 @@ def test_statistics_counted_by_hand(tmp_path: Path) -> None:
     assert part["documents"] == part["labelled"] == 4
     assert part["words"] == 1 + 3 + 5 + 2
     assert part["characters"] == 3 + 13 + 23 + 6
-    assert part["tokens"] is None
+    assert part["tokens_are_estimated"]
+    assert 1 + 3 + 5 + 2 <= part["tokens"] <= part["characters"]
     assert part["classes"] == {"x": 2, "y": 2}
     assert part["skipped"] == {"empty text": 1}
     assert part["length"] == {"mean": 2.8, "min": 1, "q25": 1, "median": 2, "q75": 3, "p95": 3, "max": 5}
@@ -115,6 +116,7 @@ def test_tokens_are_counted_with_a_tokenizer(tmp_path: Path) -> None:
         [text_file(tmp_path / "a.txt", ["ab c"] * 1500)], [text_file(tmp_path / "b.txt", ["d"])], tokenizer=Letters()
     )
     assert [part["tokens"] for part in made["parts"]] == [4500, 1]
+    assert not made["parts"][0]["tokens_are_estimated"]
 
 
 def test_duplicates_inside_a_part(tmp_path: Path) -> None:
