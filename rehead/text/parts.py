@@ -22,7 +22,8 @@ from rehead.errors import UserError
 from rehead.progress import progress
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import Document, Example, LabelledData, ReadOptions
-from rehead.text.labelled import check_classes, look, read_examples
+from rehead.text.labelled import check_classes, read_examples
+from rehead.text.labelled_files import look
 from rehead.text.readers import Texts
 from rehead.text.sources import Source, hold
 

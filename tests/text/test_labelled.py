@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from rehead.errors import UserError
 from rehead.text.documents import Example, ReadOptions
-from rehead.text.labelled import check_classes, is_labelled, look, read_examples, sort_names
+from rehead.text.labelled import check_classes, read_examples, sort_names
+from rehead.text.labelled_files import look
 from tests.text.reading import write
 
 
@@ -189,7 +190,7 @@ def test_real_pairs(shared_data: Path) -> None:
 def test_real_pairs_in_a_folder_or_glob(shared_data: Path) -> None:
     folder = shared_data / "cls-books"
     for name, left_out in ((folder, 2), (f"{folder}/*.spm", 0), (f"{folder}/*.label", 0), (f"{folder}/*", 2)):
-        assert is_labelled(name, ReadOptions())
+        assert look(name, ReadOptions()).labelled
         data = read_examples([name])
         assert (len(data), data.skipped.total()) == (2000, left_out)
     assert data.skipped == Counter({"file with the extension .txt": 1, "file with the extension .model": 1})

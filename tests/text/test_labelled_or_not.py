@@ -12,7 +12,8 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
-from rehead.text.labelled import is_labelled, look, read_examples
+from rehead.text.labelled import read_examples
+from rehead.text.labelled_files import look
 from rehead.text.readers import Texts
 from rehead.text.sources import hold
 from tests.text.reading import write
@@ -57,14 +58,14 @@ def test_mistakes_are_not_taken_for_no_labels(name: str, data: str | None, compl
     if data is not None:
         write(name, data)
     with pytest.raises(UserError) as caught:
-        is_labelled(name, ReadOptions())
+        look(name, ReadOptions())
     assert str(caught.value).startswith(complaint)
 
 
 def test_labels_that_begin_late() -> None:
     bare, labelled = '{"text": "one"}\n', '{"text": "two", "label": "x"}\n'
     skip = ReadOptions(skip_empty=True)
-    assert is_labelled(write("a.jsonl", bare * 99 + labelled), skip)
+    assert look(write("a.jsonl", bare * 99 + labelled), skip).labelled
     assert read_examples("a.jsonl", skip, check=False).skipped == Counter({"empty label": 99})
     assert look(write("b.jsonl", bare * 100 + labelled), skip).why == (
         "b.jsonl has no label column (there are: text), so it is read without labels."
@@ -85,9 +86,9 @@ def test_standard_input_is_looked_at_when_held(
 ) -> None:
     options = ReadOptions(input_format=kind)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    assert not is_labelled("-", options), "by name, it is not read"
+    assert not look("-", options).labelled, "by name, it is not read"
     held = hold("-", options)
-    assert is_labelled(held, options) == labelled
+    assert look(held, options).labelled == labelled
     if labelled:
         assert next(iter(read_examples(held, options, check=False)))[:3] == ("one", ("x",), "-")
     else:

@@ -11,7 +11,7 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
-from rehead.text.labelled import is_labelled
+from rehead.text.labelled_files import look
 from rehead.text.leaks import check_parts
 
 LONG = [
@@ -224,10 +224,10 @@ def test_what_is_labelled(tmp_path: Path) -> None:
         str(tmp_path / "alone.review.spm"): False,
         "-": False,
     }
-    assert {given: is_labelled(given, options) for given in expected} == expected
-    assert is_labelled(str(bare), ReadOptions(label_column="date"))
+    assert {given: look(given, options).labelled for given in expected} == expected
+    assert look(str(bare), ReadOptions(label_column="date")).labelled
     with pytest.raises(UserError, match="no column 'mood'"):
-        is_labelled(str(bare), ReadOptions(label_column="mood"))
+        look(str(bare), ReadOptions(label_column="mood"))
 
 
 def test_an_empty_label_is_counted_not_taken_for_no_label(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
-from rehead.text.labelled import look, read_examples
+from rehead.text.labelled import read_examples
+from rehead.text.labelled_files import look
 from rehead.text.readers import Texts
 
 ROWS = [("one, “two”\nthree", "pos"), ('say "x"', "neg"), ("漢字 🙂", "a|b"), ("plain", "pos")]
