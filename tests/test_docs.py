@@ -56,6 +56,21 @@ def test_commands_in_documents_print_what_is_shown(page: Path, block: list[tuple
         assert shown in ([], printed)
 
 
+SNIPPETS = [
+    (page, snippet)
+    for page in PAGES
+    for snippet in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "snippet"), SNIPPETS, ids=[page.name for page, _ in SNIPPETS])
+def test_snippets_in_documents_print_what_their_comments_say(page: Path, snippet: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    comments = [line.removeprefix("#") for line in snippet.splitlines() if line.startswith("#")]
+    assert " ".join(comments).split() == done.stdout.split()
+
+
 def test_there_are_commands_to_check() -> None:
     assert any("inspect --preset lab" in block[0][0] for _, block in BLOCKS)
 
