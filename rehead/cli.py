@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"rehead: error: {UserError(f'{where}{error.strerror or error}.')}", file=sys.stderr)
         return 2
-    except Exception:
+    except Exception:  # Python's own exit code would be 1, and a script would take it for a finding
         traceback.print_exc()
         print("rehead: this is a bug in rehead, not in what you did.", file=sys.stderr)
         return 70

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,35 @@ def test_interrupting_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("rehead.use.inspect.inspect", interrupted)
     assert main(["inspect"]) == 130
     assert capsys.readouterr().err == "rehead: interrupted\n"
+
+
+SLOW_WRITER = """
+import sys, time
+from pathlib import Path
+import rehead.use.inspect
+from rehead.cli import main
+from rehead.disk import whole_directory
+
+def slowly(options):
+    with whole_directory(Path("out")) as directory:
+        (directory / "half").touch()
+        print("writing", flush=True)
+        time.sleep(60)
+
+rehead.use.inspect.inspect = slowly
+sys.exit(main(["inspect"]))
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_told_to_end_it_clears_away_what_is_half_written(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", SLOW_WRITER], stdout=subprocess.PIPE, cwd=tmp_path)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"writing\n"
+    writer.send_signal(sent)
+    assert writer.wait(timeout=30) == code
+    writer.stdout.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_errors_stay_one_line() -> None:
