@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rehead.errors import DamagedError, UserError
+from rehead.errors import DamagedError, UserError, shown
 
 JSON_BYTES = 256 * 2**20  # no file of ours comes near; a larger one is a mistake, or an attack on the memory
 
@@ -125,8 +125,7 @@ def file_inside(root: Path, name: object) -> Path:
     """Find the file that `name` means in `root`; refuse paths, links out, and what is not a regular file."""
     plain = isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\:\0")
     if not plain:
-        shown = repr(name)[:80]
-        raise DamagedError(f"{root}: the file name {shown} is not a plain name. A run may only name its own files.")
+        raise DamagedError(f"{root}: the file name {shown(name)} is not a plain name. It may not lead elsewhere.")
     path = root / str(name)
     try:
         real = path.resolve(strict=True)
@@ -150,19 +149,21 @@ def sha256(path: Path) -> str:
 
 
 def _swap(new: Path, path: Path) -> None:
-    """Put `new` where `path` is. Should the process die between the two renames, the old one is beside, hidden."""
+    """Put `new` where `path` is. Whatever stops it between the two renames, the old one is put back or left beside."""
     if not path.exists():
         new.rename(path)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    path.rename(old / path.name)
     try:
+        path.rename(old / path.name)
         new.rename(path)
-    except OSError:
-        (old / path.name).rename(path)
+    except BaseException:
+        if not path.exists() and (old / path.name).exists():
+            (old / path.name).rename(path)
+        with contextlib.suppress(OSError):
+            old.rmdir()  # only if it is empty
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

@@ -37,6 +37,32 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["target"]
 
 
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, OSError])
+def test_stopped_between_the_renames_the_old_one_comes_back(
+    stop: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    with whole_directory(target) as directory:
+        (directory / "file").write_text("old")
+    rename = Path.rename
+
+    def stopped(path: Path, to: Path) -> Path:
+        if path.name.endswith(".partial"):
+            raise stop
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", stopped)
+
+    def replace() -> None:
+        with whole_directory(target, replace=["file"]) as directory:
+            (directory / "file").write_text("new")
+
+    with pytest.raises(UserError if stop is OSError else stop):
+        replace()
+    assert (target / "file").read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == ["target"]
+
+
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
