@@ -22,12 +22,7 @@ from rehead.text.labelled import check_classes, read_examples, sort_names
 from rehead.text.labelled_files import look
 from tests.text.reading import write
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, so that files have short names in messages."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def read(*paths: str, check: bool = False, **options: object) -> list[tuple[str, tuple[str, ...], str, int]]:

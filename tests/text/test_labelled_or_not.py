@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,12 +17,7 @@ from rehead.text.readers import Texts
 from rehead.text.sources import hold
 from tests.text.reading import write
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, so that files have short names in messages."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_why_something_is_read_without_labels() -> None:

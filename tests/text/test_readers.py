@@ -16,12 +16,7 @@ from rehead.text.documents import Document, ReadOptions, describe_skipped
 from rehead.text.readers import Texts, join_pieces
 from tests.text.reading import error, read, write
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, so that files have short names in messages."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 # Plain text

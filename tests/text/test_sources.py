@@ -22,12 +22,7 @@ from rehead.text.readers import Texts
 from rehead.text.sources import Source, check_use, hold
 from tests.text.reading import error, read, write
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, so that files have short names in messages."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_folders_globs_and_several_paths() -> None:

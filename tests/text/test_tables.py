@@ -20,12 +20,7 @@ from rehead.text.documents import ReadOptions, place
 from rehead.text.readers import Texts
 from tests.text.reading import error, read, write
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in an empty folder, so that files have short names in messages."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_csv() -> None:
