@@ -19,6 +19,12 @@ class UserError(Exception):
         super().__init__("".join(each if each.isprintable() else _escape(each) for each in line))
 
 
+def shown(value: object) -> str:
+    """Write a value out for a message, shortened: it may come from a damaged file."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
 def _escape(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 

@@ -14,7 +14,7 @@ import numbers
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
 
-from rehead.errors import ConfigError
+from rehead.errors import ConfigError, shown
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 FeedForward = Literal["relu", "gelu", "swiglu"]
@@ -271,9 +271,3 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
     """The types of a dataclass's fields."""
     hints = get_type_hints(cls)
     return {each.name: hints[each.name] for each in dataclasses.fields(cls)}
-
-
-def shown(value: object) -> str:
-    """Write a value out for a message, shortened: it may come from a damaged file."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -25,8 +25,8 @@ from torch import Tensor
 
 import rehead
 from rehead.disk import file_inside, read_json, read_signed, sha256, whole_directory, write_json, write_signed
-from rehead.errors import ConfigError, DamagedError, UserError
-from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, shown, to_dict
+from rehead.errors import ConfigError, DamagedError, UserError, shown
+from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
 from rehead.text.tokenizer import Tokenizer
 
@@ -138,8 +138,9 @@ def _labels(file: Path) -> list[str]:
 
 
 def _good_names(labels: object) -> bool:
-    strings = isinstance(labels, list) and all(isinstance(each, str) and each for each in labels)
-    return isinstance(labels, list) and strings and len(set(labels)) == len(labels)
+    if not isinstance(labels, list) or not all(isinstance(each, str) and each for each in labels):
+        return False
+    return len(set(labels)) == len(labels)
 
 
 def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, labels: Sequence[str] | None) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from rehead.errors import UserError
+from rehead.errors import UserError, shown
 
 Cut = Literal["line", "block", "file"]
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"]
@@ -113,10 +113,10 @@ class ReadOptions:
 def check_values(options: ReadOptions) -> None:
     """Refuse values that no field of the options can have; the command line lets none of them through."""
     if not isinstance(options, ReadOptions):
-        raise UserError(f"options: give a ReadOptions, not {shown(options)}.")
+        raise UserError(f"options: give a ReadOptions, not {described(options)}.")
     for name, allowed in (("documents", get_args(Cut)), ("input_format", get_args(Format))):
         if (value := getattr(options, name)) not in (None, *allowed):
-            raise UserError(f"{name}: {shown(value)} is not known. Give {', '.join(map(repr, allowed))}, or None.")
+            raise UserError(f"{name}: {described(value)} is not known. Give {', '.join(map(repr, allowed))}, or None.")
     kinds: dict[str, tuple[str, type | tuple[type, ...]]] = {
         **dict.fromkeys(("text_column", "label_column", "delimiter"), ("a str, or None", (str, type(None)))),
         **dict.fromkeys(("no_quotes", "single_label", "skip_empty"), ("True or False", bool)),
@@ -124,14 +124,13 @@ def check_values(options: ReadOptions) -> None:
     }
     for name, (wanted, kind) in kinds.items():
         if not isinstance(value := getattr(options, name), kind):
-            raise UserError(f"{name}: {shown(value)} does not do. Give {wanted}.")
+            raise UserError(f"{name}: {described(value)} does not do. Give {wanted}.")
     options.delimiter_in("csv")
 
 
-def shown(value: object) -> str:
-    """Show a value that was not expected."""
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:59] + '…'} (of type {type(value).__name__})"
+def described(value: object) -> str:
+    """Show a value that was not expected, with its type."""
+    return f"{shown(value)} (of type {type(value).__name__})"
 
 
 @dataclass

@@ -21,7 +21,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from rehead.text.duplicates import Duplicates, find_duplicates
 from rehead.text.parts import Part, documents_of, look_at
 from rehead.text.sources import check_use
 from rehead.text.token_counts import TokenCount, estimate_tokens
+
+if TYPE_CHECKING:
+    from rehead.text.tokenizer import Tokenizer
 
 Report = dict[str, Any]
 Labels = tuple[str, ...] | None
@@ -44,7 +47,7 @@ def check_parts(
     against: Sequence[str],
     options: ReadOptions,
     *,
-    tokenizer: Any = None,  # noqa: ANN401 (a rehead.text.tokenizer.Tokenizer, whose import costs)
+    tokenizer: Tokenizer | None = None,
     allow_unlabelled: bool = False,
     unlabelled: bool = False,
     examples: int = 3,

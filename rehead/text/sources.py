@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from rehead.errors import UserError
-from rehead.text.documents import TABLES, ReadOptions, format_of, shown
+from rehead.text.documents import TABLES, ReadOptions, described, format_of
 
 KNOWN = ".txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
 
@@ -85,7 +85,7 @@ def named(paths: Iterable[Given] | Given) -> list[str | Source]:
 
 def _no_name(given: object) -> UserError:
     return UserError(
-        f"paths: {shown(given)} names no file. Give a file, a folder or a glob, as str or Path, or a list of these."
+        f"paths: {described(given)} names no file. Give a file, a folder or a glob, as str or Path, or a list of these."
     )
 
 
