@@ -1,0 +1,1 @@
+"""Unlabelled text → a base: one file per objective, and the run that uses them."""

@@ -1,0 +1,1 @@
+"""What every training run shares: objective, loop, optimizers, schedule, checkpoints, many processes."""

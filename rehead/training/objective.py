@@ -1,0 +1,90 @@
+"""What a training run optimises: the batch of every step, and its loss. A new way of training is one of these.
+
+The loop (`rehead.training.loop`) knows nothing of tasks. It asks an objective for its share of a step's batch, which is
+a pure function of the step's number, and calls it for the sums of its losses. So
+
+- resuming at step k is asking for step k;
+- a step's batch is cut into parts (ranks × accumulation), and since losses are *sums* that the loop divides by the
+  counts of the whole step, gradients do not depend on how it was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from rehead.model.model import Model
+
+
+@dataclass
+class Batch:
+    """One part of a step's batch, on the CPU; the loop brings the tensors to where the model is."""
+
+    tensors: dict[str, Tensor]
+    "What the objective's forward takes."
+    counts: dict[str, float]
+    "How many predictions each loss sums over, by the name of the loss. Known without running the model."
+    tokens: int
+    "Tokens read: what budgets and rates count. Padding is not counted."
+
+
+class Sums(NamedTuple):
+    """What an objective says of a batch. Everything is a sum over the batch, so that parts add up."""
+
+    losses: dict[str, Tensor]
+    "Loss by name, with the names of `Batch.counts`: what is optimised is Σ weight · loss / count."
+    others: dict[str, Tensor] = {}  # noqa: RUF012 (never changed)
+    "Anything else to report, such as the number of right guesses; not optimised. Filled when not training."
+
+
+@dataclass
+class Measures:
+    """What validation found: sums and counts over all held-out batches."""
+
+    losses: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
+    others: dict[str, float] = field(default_factory=dict)
+
+    def mean(self, name: str) -> float:
+        """Give the mean loss of this name; NaN if nothing was counted."""
+        return self.losses[name] / self.counts[name] if self.counts.get(name) else float("nan")
+
+
+class Objective(nn.Module):
+    """A model in training, with the data it sees. Subclasses add heads of their own as submodules."""
+
+    name: str
+    "What `--objective` calls it."
+    weights: Mapping[str, float]
+    "How much each loss counts, by its name."
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def steps_in_epoch(self) -> float:
+        """How many steps show every token once."""
+        raise NotImplementedError
+
+    def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
+        """Read one part of the batch of a step. Pure: the same arguments give the same batch, on every machine."""
+        raise NotImplementedError
+
+    def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
+        """Give the held-out batches that fall to this part; the same ones every time."""
+        raise NotImplementedError
+
+    def forward(self, tensors: dict[str, Tensor]) -> Sums:
+        """Compute the sums of the losses of one batch. An empty batch gives zeros that still reach every parameter."""
+        raise NotImplementedError
+
+    def report(self, measures: Measures) -> dict[str, float]:
+        """Turn validation's sums into what people read: loss, perplexity, accuracy. `loss` is what "best" goes by."""
+        raise NotImplementedError
+
+    def row_tables(self) -> list[nn.Parameter]:
+        """Name the big tables of which a step touches few rows: their gradients may be sparse. None, by default."""
+        return []
