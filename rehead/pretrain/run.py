@@ -220,9 +220,9 @@ def _prepare(options: PretrainOptions, world: World, say: Callable[[str], None],
     if world.first:
         known = _open_directory(options, fingerprint, resume=resume)
         tokenizer = Tokenizer.load(options.out / "tokenizer.json") if known else _tokenizer(options, texts)
-        for note in tokenizer.notes:
-            say(note)
         if not known:
+            for note in tokenizer.notes if options.tokenizer else []:  # training one says them itself
+                say(note)
             tokenizer.save(options.out / "tokenizer.json")
             _describe(options, fingerprint, tokenizer)
         store = build_store(texts, tokenizer, options.out / TOKENS, quiet=options.quiet)
