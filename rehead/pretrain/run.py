@@ -13,19 +13,20 @@ Under torchrun the first process prepares and writes; the others wait, then read
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
-from rehead.options import CommonOptions, flag, positional
+from rehead.pretrain.directory import TOKENS, describe, description, open_directory, tidy
+from rehead.pretrain.options import PretrainOptions, check_pretraining
 from rehead.pretrain.recipe import Stage, has_language_model, read_recipe
 from rehead.text.documents import ReadOptions
-from rehead.training.options import FREE_TO_CHANGE, TrainingOptions, check_training
+from rehead.training.options import check_training
 
 if TYPE_CHECKING:
     from rehead.model.config import ModelConfig
@@ -38,72 +39,8 @@ if TYPE_CHECKING:
     from rehead.training.loop import Phase, State
     from rehead.training.objective import Objective
 
-DESCRIPTION, TOKENS = "pretrain.json", "tokens"
-OURS = (
-    DESCRIPTION, TOKENS, f".{TOKENS}.lock", "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
-    "config.json", "model.safetensors", "tokenizer.json",
-)  # fmt: skip
 HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
 LITTLE = 1_000_000  # tokens; with fewer, the user is told not to expect much
-
-
-@dataclass(kw_only=True)
-class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
-    """Pretrain a base on unlabelled text."""
-
-    texts: list[str] = positional(metavar="TEXT")
-    "Files, folders or globs, or - for standard input."
-
-    out: Path = flag(metavar="RUN")
-    "Directory of the run."
-
-    preset: Literal["lab", "small", "base", "bag"] = "small"
-    "The shape of the model."
-
-    objective: str = "document"
-    "causal, masked, hybrid, document; A,B: one after the other; A+B: together; A:0.8,B:0.2: shares of the budget."
-
-    tokenizer: Path | None = None
-    "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
-
-    vocab: int | None = flag(None, metavar="N")
-    "Size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
-
-    epochs: float | None = flag(None, metavar="N")
-    "Budget: read the text this many times."
-
-    tokens: float | None = flag(None, metavar="N")
-    "Budget: read this many tokens."
-
-    minutes: float | None = flag(None, metavar="N")
-    "Budget: train for so long; encoding the text is not counted."
-
-    length: int = flag(256, metavar="T")
-    "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."
-
-    mask_share: float = 0.15
-    "Share of the tokens that masked and hybrid hide; validation always hides 15 %."
-
-    next_sentence: bool = False
-    "With masked: also ask whether one half of a row followed the other, as BERT did."
-
-    causal_rows: float = 0.5
-    "With hybrid: share of the rows that are read under the square mask."
-
-    nhid: int | None = flag(None, metavar="N")
-    "Width of the hidden states (default: the preset's own)."
-
-    nlayers: int | None = flag(None, metavar="N")
-    "Number of layers (default: the preset's own)."
-
-    nhead: int | None = flag(None, metavar="N")
-    "Number of attention heads (default: the preset's own)."
-
-    resume: bool = False
-    "Go on with a run that was interrupted: the same command, and this."
-
-    overwrite: bool = False
-    "Replace a run that is already there."
 
 
 def command(options: PretrainOptions) -> int:
@@ -141,7 +78,7 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
     """Pretrain; give the run, or None in the processes that did not write it."""
     check_training(options)
     stages = read_recipe(options.objective)
-    _check(options, stages)
+    check_pretraining(options, stages)
     from rehead.training.distributed import world as join_world
 
     with join_world(options.device) as world:
@@ -169,27 +106,6 @@ class Prepared:
     "Of the text."
 
 
-def _check(options: PretrainOptions, stages: list[Stage]) -> None:
-    """Refuse what contradicts itself before anything is read or written."""
-    named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
-    if len(named) > 1:
-        raise UserError(f"--{named[0]} and --{named[1]} are two budgets. Give one.")
-    for name in named:
-        if not 0 < getattr(options, name) < float("inf"):
-            raise UserError(f"--{name} {getattr(options, name):g}: must be above 0.")
-    if options.length < 2:
-        raise UserError(f"--length {options.length}: must be 2 or more.")
-    if options.batch < options.length:
-        raise UserError(f"--batch {options.batch} is less than one row of --length {options.length} tokens.")
-    used = {name for stage in stages for name in stage.objectives}
-    if options.next_sentence and "masked" not in used:
-        raise UserError(f"--next-sentence goes with --objective masked, not with {options.objective}.")
-    if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
-    if options.tokenizer is not None and options.vocab is not None:
-        raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
-
-
 def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
     """Give a function that tells the user a line, once, unless they want to hear nothing."""
 
@@ -201,8 +117,6 @@ def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
 
 
 def _speaks() -> bool:
-    import os
-
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -218,13 +132,13 @@ def _prepare(options: PretrainOptions, world: World, say: Callable[[str], None],
     fingerprint = texts.fingerprint()
     store = None
     if world.first:
-        known = _open_directory(options, fingerprint, resume=resume)
+        known = open_directory(options, fingerprint, resume=resume)
         tokenizer = Tokenizer.load(options.out / "tokenizer.json") if known else _tokenizer(options, texts)
         if not known:
             for note in tokenizer.notes if options.tokenizer else []:  # training one says them itself
                 say(note)
             tokenizer.save(options.out / "tokenizer.json")
-            _describe(options, fingerprint, tokenizer)
+            describe(options, fingerprint)
         store = build_store(texts, tokenizer, options.out / TOKENS, quiet=options.quiet)
     world.wait()
     if store is None:
@@ -232,59 +146,6 @@ def _prepare(options: PretrainOptions, world: World, say: Callable[[str], None],
         store = TokenStore.open(options.out / TOKENS)
     train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
     return Prepared(tokenizer, train, valid, fingerprint)
-
-
-def _open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) -> bool:
-    """Make room for the run; tell whether there is one to go on with, after comparing it with what is asked for."""
-    from rehead.disk import check_free, read_signed
-
-    there = options.out / DESCRIPTION
-    if not resume:
-        check_free(options.out, OURS if options.overwrite else None)
-        if options.out.is_dir():
-            for each in options.out.iterdir():
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
-        options.out.mkdir(parents=True, exist_ok=True)
-        return False
-    if (options.out / "config.json").exists() and not there.exists():
-        raise UserError(f"{options.out} is finished: there is nothing to resume. Start another with another --out.")
-    if not there.exists():
-        if options.resume:
-            raise UserError(f"{options.out} holds no run to resume ({DESCRIPTION} is missing). Drop --resume.")
-        options.out.mkdir(parents=True, exist_ok=True)
-        return False
-    before, now = read_signed(there), _description(options, fingerprint)
-    if before.get("text") != now["text"]:
-        raise UserError(f"{options.out} was begun with other text than {', '.join(options.texts)}. It cannot go on.")
-    for name in sorted(now["options"]):
-        was, given = before["options"].get(name), now["options"][name]
-        if was != given:
-            flag_name = f"--{name.replace('_', '-')}"
-            raise UserError(
-                f"{options.out} was begun with {flag_name} {was}, not {given}. Resume it with the same options."
-            )
-    if before.get("tokenizer_file") != now["tokenizer_file"]:
-        raise UserError(f"{options.out} was begun with another --tokenizer. Resume it with the same one.")
-    return True
-
-
-def _description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
-    """Say what a run was asked to do: what a resumed one must be asked again."""
-    from rehead.disk import sha256
-
-    given = dataclasses.asdict(options)
-    places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
-    kept = {name: value for name, value in given.items() if name not in FREE_TO_CHANGE and name not in places}
-    tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
-    return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer}
-
-
-def _describe(options: PretrainOptions, fingerprint: str, tokenizer: Tokenizer) -> None:
-    from rehead.disk import write_signed
-
-    beside = options.out / f".{DESCRIPTION}.partial"
-    write_signed(beside, _description(options, fingerprint) | {"tokenizer": tokenizer.fingerprint()})
-    beside.replace(options.out / DESCRIPTION)
 
 
 def _tokenizer(options: PretrainOptions, texts: Texts) -> Tokenizer:
@@ -422,7 +283,7 @@ def _finish(
         return None
     details = {
         "objective": options.objective,
-        "options": {**_description(options, prepared.fingerprint)["options"], "texts": options.texts},
+        "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},
         "seed": options.seed,
         "text": {
             "fingerprint": prepared.fingerprint,
@@ -440,9 +301,7 @@ def _finish(
     run = Run(model.cpu().eval(), prepared.tokenizer, None, details)
     save_into(run, options.out)
     _draw(options.out, say)
-    (options.out / DESCRIPTION).unlink(missing_ok=True)
-    shutil.rmtree(options.out / TOKENS, ignore_errors=True)  # the user's text, which a run need not carry about
-    (options.out / f".{TOKENS}.lock").unlink(missing_ok=True)
+    tidy(options.out)
     return run
 
 
