@@ -45,7 +45,7 @@ LITTLE = 1_000_000  # tokens; with fewer, the user is told not to expect much
 
 def command(options: PretrainOptions) -> int:
     """Run the command; tell how to go on if it was stopped."""
-    from rehead.training.loop import Stopped
+    from rehead.training.stopping import Stopped
 
     try:
         run = run_pretraining(options)

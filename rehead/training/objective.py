@@ -92,3 +92,6 @@ class Objective(nn.Module):
     def idle(self) -> list[nn.Parameter]:
         """Name the parameters that this objective leaves alone, such as a head that another one trains."""
         return []
+
+    def finish(self) -> None:
+        """Do to the model what is to be done once, when its training with this objective is over. Nothing, usually."""
