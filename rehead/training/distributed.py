@@ -96,7 +96,7 @@ def find_device(name: DeviceName, local: int = 0) -> torch.device:
 def has_bfloat16(device: torch.device) -> bool:
     """Tell whether matrices of bfloat16 are multiplied in hardware there, and so are worth their rounding."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
 
 
