@@ -1,14 +1,16 @@
 """A part of a document predicts the words of the rest: what documents are about, learnt by a bag of n-grams in minutes.
 
 Half of a document's n-grams (words are n-grams of one token) are read and pooled into one vector, which, at a fixed
-length, is scored against some candidates, and the n-grams of the other half are to get the highest scores (softmax).
-Candidates are drawn anew for every step, by the n-grams' frequency to the power of 3/4, and shared by all documents:
-what of a document's other half is not among them does not count in that step. So a step costs one matrix product
-however many targets there are, and a document's loss depends on the document and the step alone: cutting a step's
-batch into parts changes nothing.
+length, is scored against candidates: all n-grams that any document of the step is to predict, and some drawn by
+frequency to the power of 3/4. A softmax over the candidates is to give its share to the document's own other half, with
+each candidate's score lowered by the logarithm of its chance to be one (sampled softmax).
 
-Without layers the n-grams to read are drawn one by one and summed straight from the tables (`BagOfRows`). Layers read a
-stretch of text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
+Candidates are those of the whole step, and every random choice is a function of the seed, the document, the epoch and
+the n-gram: cutting a step's batch into parts changes nothing. Every process prepares the whole step for that, which is
+a quarter of a step's time, done by the thread that reads ahead.
+
+Without layers the n-grams to read are drawn one by one and summed straight from the tables. Layers read a stretch of
+text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
 
 Figures for each choice, and for what did not help, are in docs/pretraining.md.
 
@@ -18,8 +20,9 @@ Shapes: B documents, H hidden width, C candidates, N targets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.model import Model
-from rehead.model.ngrams import ngram_buckets
+from rehead.pretrain.grams import Grams, count_rows, find_grams, kept_share
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.store_part import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
@@ -39,32 +42,30 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 LENGTH = 5.0
-"Of a document's vector, before it is scored: what a softmax calls inverse temperature."
-THIN = 1e-4
-"An n-gram that makes up a larger share of the text than this is thinned out."
+"Of a document's vector before it is scored; what a softmax calls inverse temperature."
 POWER = 0.75
-CANDIDATES = 8192
-LARGEST_SAMPLE = 30_000_000  # tokens that n-grams are counted in
+DRAWN = 1000
+"Candidates drawn by frequency, beside the step's targets."
+LONGEST = 4096
+"Tokens of a document that take part; of a longer one, a stretch drawn by chance."
 
 # What a random choice is for, as part of its key.
-ORDER, DRAW, CHOOSE, STRETCH, COUNT, OUTPUT, VALIDATION = 20, 21, 22, 23, 24, 25, 26
+ORDER, DRAW, CHOOSE, STRETCH, CUT, OUTPUT, VALIDATION = 21, 22, 23, 24, 25, 26, 27
 
 
-class Grams(NamedTuple):
-    """The n-grams of some documents, one document after the other: four arrays of the same length."""
+@dataclass
+class Prepared:
+    """A whole step: its documents, what is read of them, what they are to predict, and among what."""
 
-    rows: Ints
-    "Which row of the output table: tokens first, then the buckets of n-grams."
-    document: Ints
-    "Which of the documents, from 0."
-    start: Ints
-    "Which token of the document is its first."
-    size: Ints
-    "How many tokens it has."
-
-    def some(self, which: NDArray[np.bool_]) -> Grams:
-        """Keep some of them."""
-        return Grams(*(each[which] for each in self))
+    texts: list[Ints]
+    reading: Grams
+    targets: Grams
+    stretches: Ints
+    "Where each document's stretch begins and ends: (B, 2)."
+    candidates: Ints
+    "Rows of the output table, in ascending order: (C,)."
+    chances: NDArray[np.float64]
+    "Logarithm of the chance of each to be a candidate: (C,)."
 
 
 class Document(Objective):
@@ -73,12 +74,17 @@ class Document(Objective):
     name = "document"
     weights = MappingProxyType({"document": 1.0})
 
-    def __init__(self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int) -> None:
-        """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document."""
+    def __init__(
+        self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int, fresh: bool = False
+    ) -> None:
+        """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document.
+
+        `fresh` says that the model has learnt nothing yet: then frequent tokens are made to start small.
+        """
         super().__init__(model)
         config = model.config
         self.train_store, self.valid_store, self.time, self.seed = train, valid, time, seed
-        self.documents = max(1, round(batch / max(1.0, float(train.lengths.mean()))))
+        self.documents = max(1, round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean()))))
         "How many documents there are in a step."
         # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
         self.bag = not config.nlayers and model.base.positions is None and not config.dropout
@@ -86,10 +92,19 @@ class Document(Objective):
         chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
         start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
         self.output = nn.Embedding(rows, config.nhid, _weight=start)
-        counts = count_rows(train, config.ntokens, config.ngrams, config.nbuckets, seed)
+        counts = count_rows(train, config, seed)
         self.kept = kept_share(counts, config.ntokens)
-        weights = (counts * self.kept) ** POWER
-        self.cumulative = np.cumsum(weights) / weights.sum()
+        kept = counts * self.kept
+        self.as_target = kept / kept.sum()
+        "How likely a target is to be each row: (rows,)."
+        self.as_draw = kept**POWER / (kept**POWER).sum()
+        self.cumulative = np.cumsum(self.as_draw)
+        self.last: tuple[int, Prepared] | None = None
+        if fresh:
+            with torch.no_grad():
+                model.base.embedding.weight *= self._kept(0, config.ntokens).to(model.base.embedding.weight.device)[
+                    :, None
+                ]
 
     def steps_in_epoch(self) -> float:
         """How many steps show every document once."""
@@ -97,82 +112,89 @@ class Document(Objective):
 
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
         """Read one part of a step's documents."""
-        at = places(step, self.documents, part, parts)
-        epochs, positions = np.divmod(at, len(self.train_store))
-        documents = shuffled(positions, len(self.train_store), self.seed, ORDER, epochs)
-        return self._make(self.train_store, documents, epochs, self._candidates(self.seed, step))
+        last = self.last
+        if last is None or last[0] != step:
+            epochs, positions = np.divmod(places(step, self.documents), len(self.train_store))
+            documents = shuffled(positions, len(self.train_store), self.seed, ORDER, epochs)
+            last = self.last = (step, self._prepare(self.train_store, documents, epochs, self.seed, step))
+        return self._part(last[1], part_of(self.documents, part, parts))
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """Give the held-out documents, every one once, with the same choices every time."""
         for begin in range(0, len(self.valid_store), self.documents):
-            at = np.arange(begin, min(begin + self.documents, len(self.valid_store)))
-            documents = at[part_of(len(at), part, parts)]
-            yield self._make(
-                self.valid_store, documents, np.full_like(documents, VALIDATION), self._candidates(0, begin)
-            )
+            documents = np.arange(begin, min(begin + self.documents, len(self.valid_store)))
+            prepared = self._prepare(self.valid_store, documents, np.zeros_like(documents), VALIDATION, begin)
+            yield self._part(prepared, part_of(len(documents), part, parts))
 
-    def _candidates(self, seed: int, step: int) -> Ints:
-        """Draw the rows that a step's documents are scored against, in ascending order."""
-        draws = number(seed, DRAW, step, np.arange(CANDIDATES)).astype(np.float64) / 2.0**64
-        return np.unique(np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1))
-
-    def _make(self, store: Store, documents: Ints, epochs: Ints, candidates: Ints) -> Batch:
-        config = self.model.config
-        texts = [np.asarray(store[int(each)], np.int64) for each in documents]
-        grams = find_grams(texts, config.ntokens, config.ngrams, config.nbuckets)
-        keys = number(self.seed, CHOOSE, epochs, documents).astype(np.int64) if len(documents) else documents
+    def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> Prepared:
+        keys = number(seed, CHOOSE, epochs, documents).astype(np.int64)  # one for each document
+        texts = [
+            _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
+        ]
+        stretches = self._stretches(texts, keys)
+        grams = find_grams(texts, self.model.config)
         chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
-        tensors: dict[str, NDArray[np.int64]] = {}
         if self.bag:
-            reading = chance >> np.uint64(63) == 0
-            tensors |= bag_tensors(grams.some(reading), len(texts), config.ntokens)
+            inside = chance >> np.uint64(63) == 0
         else:
-            reading, tensors["ids"], tensors["lengths"] = self._stretches(texts, grams, keys)
-        draws = (chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32
-        targets = grams.some(~reading & (draws < self.kept[grams.rows]))
-        place = np.searchsorted(candidates, targets.rows).clip(max=len(candidates) - 1)
-        found = candidates[place] == targets.rows
-        tensors |= {"candidates": candidates, "targets": place[found], "documents": targets.document[found]}
-        tensors["counts"] = np.bincount(targets.document[found], minlength=len(texts))
-        given = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in tensors.items()}
-        return Batch(given, {"document": float(found.sum())}, sum(map(len, texts)))
+            begin, end = stretches[grams.document].T
+            inside = (grams.start + grams.size > begin) & (grams.start < end)
+        thinned = (chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < self.kept[grams.rows]
+        targets = grams.some(~inside & thinned)
+        draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
+        drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
+        candidates = np.unique(np.concatenate((targets.rows, drawn)))
+        often = self.as_target[candidates] * len(targets.rows) + self.as_draw[candidates] * DRAWN
+        chances = np.log(-np.expm1(-np.maximum(often, 1e-12)))
+        return Prepared(texts, grams.some(inside), targets, stretches, candidates, chances)
 
-    def _stretches(self, texts: list[Ints], grams: Grams, keys: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance.
-
-        Tell which n-grams lie at least partly in it, its ids (B, T), and how many of these are real (B,).
-        """
+    def _stretches(self, texts: list[Ints], keys: Ints) -> Ints:
+        """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
         lengths = np.array([len(each) for each in texts], np.int64)
         wide = np.minimum(-(-lengths // 2), self.time)
-        begin = (number(keys, STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64) if texts else wide
-        ids = np.zeros((len(texts), int(wide.max(initial=1))), np.int64)
-        for row, text, first, count in zip(ids, texts, begin, wide, strict=True):
-            row[:count] = text[first : first + count]
-        inside = (grams.start + grams.size > begin[grams.document]) & (grams.start < (begin + wide)[grams.document])
-        return inside, ids, wide
+        begin = (number(keys, STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
+        return np.stack((begin, begin + wide), 1)
+
+    def _part(self, step: Prepared, mine: slice) -> Batch:
+        """Make the batch of some documents of a step."""
+        size = mine.stop - mine.start
+        targets = _of(step.targets, mine)
+        tensors = {"candidates": step.candidates, "documents": targets.document}
+        tensors["targets"] = np.searchsorted(step.candidates, targets.rows)
+        tensors["counts"] = np.bincount(targets.document, minlength=size)
+        if self.bag:
+            tensors |= _bag(_of(step.reading, mine), size, self.model.config.ntokens)
+        else:
+            stretches = step.stretches[mine]
+            wide = stretches[:, 1] - stretches[:, 0]
+            ids = np.zeros((size, int(wide.max(initial=1))), np.int64)
+            for row, text, (begin, end) in zip(ids, step.texts[mine], stretches, strict=True):
+                row[: end - begin] = text[begin:end]
+            tensors |= {"ids": ids, "lengths": wide}
+        given = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in tensors.items()}
+        given["chances"] = torch.from_numpy(step.chances).float()
+        return Batch(given, {"document": float(len(targets.rows))}, sum(map(len, step.texts[mine])))
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum −log(share of the target among the candidates) over the targets (N,) of all documents."""
-        pooled = F.normalize(self._read_bag(tensors) if self.bag else self._read_text(tensors)) * LENGTH  # (B, H)
-        scores = pooled @ self.output(tensors["candidates"]).T  # (B, C)
+        pooled = F.normalize(self.pooled(tensors)) * LENGTH  # (B, H)
+        scores = pooled @ self.output(tensors["candidates"]).T - tensors["chances"]  # (B, C)
         right = scores[tensors["documents"], tensors["targets"]]  # (N,)
         return Sums({"document": (scores.logsumexp(1) * tensors["counts"]).sum() - right.sum()})
 
-    def _read_bag(self, tensors: dict[str, Tensor]) -> Tensor:
+    def pooled(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Sum the hidden states of what is read: (B, H)."""
         base = self.model.base
-        total = row_sums(base.embedding, _readings(tensors, "tokens")) * base.scale
-        if base.ngrams is not None:
-            total = total + row_sums(base.ngrams, _readings(tensors, "ngrams"))
-        return total
-
-    def _read_text(self, tensors: dict[str, Tensor]) -> Tensor:
+        if self.bag:
+            total = row_sums(base.embedding, _readings(tensors, "tokens")) * base.scale
+            return total if base.ngrams is None else total + row_sums(base.ngrams, _readings(tensors, "ngrams"))
         ids, lengths = tensors["ids"], tensors["lengths"]
-        if not len(ids):  # this part got no document: read a token that counts for nothing
+        if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, lengths = ids.new_zeros(1, 1), lengths.new_ones(1)
         keep = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-        hidden = self.model.base(ids, keep, causal=False)  # (B, T, H)
-        pooled = hidden.masked_fill(~keep[..., None], 0.0).sum(1)
-        return pooled[: len(tensors["counts"])]
+        hidden: Tensor = base(ids, keep, causal=False)  # (B, T, H)
+        total = hidden.masked_fill(~keep[..., None], 0.0).sum(1)
+        return total[:0] if nothing else total
 
     def report(self, measures: Measures) -> dict[str, float]:
         """Say the loss: −log of the share that a target gets among the candidates."""
@@ -181,34 +203,46 @@ class Document(Objective):
     def row_tables(self) -> list[nn.Parameter]:
         """Name the output table and the n-grams; without layers, the tokens too."""
         base = self.model.base
-        tables = [self.output.weight]
+        modules: list[nn.Module] = [self.output, *([] if base.ngrams is None else [base.ngrams])]
+        return [each for module in modules + [base.embedding] * self.bag for each in module.parameters()]
+
+    def row_rates(self) -> dict[nn.Parameter, Tensor]:
+        """Say how fast the rows of some tables move: frequent ones as slowly as if they were thinned out in reading.
+
+        With smaller first values, this is what thinning them out and multiplying them by their share afterwards would
+        do, without chance and without an afterwards.
+        """
+        base = self.model.base
+        rates: dict[nn.Parameter, Tensor] = {}
         if base.ngrams is not None:
-            tables.append(base.ngrams.weight)
-        return [*tables, base.embedding.weight] if self.bag else tables
+            rates |= dict.fromkeys(base.ngrams.parameters(), self._kept(self.model.config.ntokens, None))
+        if self.bag:
+            rates |= dict.fromkeys(base.embedding.parameters(), self._kept(0, self.model.config.ntokens))
+        return rates
+
+    def _kept(self, begin: int, end: int | None) -> Tensor:
+        return torch.from_numpy(self.kept[begin:end]).float()
 
     def idle(self) -> list[nn.Parameter]:
         """Name the head, if there is one: it takes no part."""
         return [] if self.model.head is None else list(self.model.head.parameters())
 
 
-def find_grams(texts: list[Ints], ntokens: int, longest: int, nbuckets: int) -> Grams:
-    """Find all n-grams of 1 … `longest` tokens in some documents."""
-    lengths = np.array([len(each) for each in texts], np.int64)
-    ids = np.concatenate(texts) if texts else np.zeros(0, np.int64)
-    document = np.repeat(np.arange(len(texts)), lengths)
-    start = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    found = [Grams(ids, document, start, np.ones_like(ids))]
-    for n in range(2, min(longest, len(ids)) + 1):
-        rows = ngram_buckets(torch.from_numpy(ids)[None], n, nbuckets)[0].numpy() + ntokens
-        count = len(rows)
-        whole = start[:count] + n <= lengths[document[:count]]
-        found.append(Grams(rows, document[:count], start[:count], np.full(count, n)).some(whole))
-    joined = Grams(*(np.concatenate(each) for each in zip(*found, strict=True)))
-    return joined.some(np.argsort(joined.document, kind="stable"))
+def _cut(text: Ints, key: int) -> Ints:
+    """Take a stretch of a document that is too long."""
+    begin = int(number(key, CUT)[0] % np.uint64(max(1, len(text) - LONGEST + 1)))
+    return text[begin : begin + LONGEST]
 
 
-def bag_tensors(grams: Grams, size: int, ntokens: int) -> dict[str, Ints]:
-    """Prepare what `row_sums` takes for both tables, that of the tokens and that of the n-grams."""
+def _of(grams: Grams, mine: slice) -> Grams:
+    """Give the n-grams of some documents, which are numbered from 0 again."""
+    begin, end = np.searchsorted(grams.document, (mine.start, mine.stop))
+    some = grams.some(slice(begin, end))
+    return some._replace(document=some.document - mine.start)
+
+
+def _bag(grams: Grams, size: int, ntokens: int) -> dict[str, Ints]:
+    """Prepare what `row_sums` takes, for the table of the tokens and for that of the n-grams."""
     tokens, longer = grams.some(grams.size == 1), grams.some(grams.size > 1)
     parts = {"tokens": (tokens.rows, tokens.document), "ngrams": (longer.rows - ntokens, longer.document)}
     return {
@@ -216,27 +250,6 @@ def bag_tensors(grams: Grams, size: int, ntokens: int) -> dict[str, Ints]:
         for table, (rows, documents) in parts.items()
         for name, each in readings(rows, documents, size).items()
     }
-
-
-def count_rows(store: Store, ntokens: int, longest: int, nbuckets: int, seed: int) -> NDArray[np.float64]:
-    """Count how often every row occurs in the documents, or in a sample of a very large corpus."""
-    counts = np.zeros(ntokens + nbuckets, np.int64)
-    documents = len(store)
-    sampled = min(documents, max(1, int(documents * LARGEST_SAMPLE / max(1, int(store.offsets[-1])))))
-    chosen = (
-        np.sort(shuffled(np.arange(sampled), documents, seed, COUNT)) if sampled < documents else np.arange(documents)
-    )
-    for begin in range(0, sampled, 1000):
-        texts = [np.asarray(store[int(each)], np.int64) for each in chosen[begin : begin + 1000]]
-        counts += np.bincount(find_grams(texts, ntokens, longest, nbuckets).rows, minlength=len(counts))
-    return counts.astype(np.float64)
-
-
-def kept_share(counts: NDArray[np.float64], ntokens: int) -> NDArray[np.float64]:
-    """Say which share of each row's occurrences is kept, so that frequent n-grams do not drown the others."""
-    share = counts / max(1.0, counts[:ntokens].sum())
-    ratio = THIN / np.maximum(share, 1e-30)
-    return np.minimum(1.0, np.sqrt(ratio) + ratio)
 
 
 def _readings(tensors: dict[str, Tensor], table: str) -> Readings:

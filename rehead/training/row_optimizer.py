@@ -13,7 +13,7 @@ Gradients may be sparse or dense; both move the weights alike. On a CPU every op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import overload
 
 import torch
@@ -25,9 +25,19 @@ TINY = 1e-30  # a row that never had a gradient does not divide zero by zero
 class RowAdagrad(torch.optim.Optimizer):
     """Each row of a table moves by lr · gradient / √(sum of the row's mean squared gradients so far)."""
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float = 0.1, floor: float = 10.0) -> None:
-        """Move tables of shape (rows, width). State: `squares` (rows,) for each."""
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float = 0.1,
+        floor: float = 10.0,
+        rates: Mapping[nn.Parameter, Tensor] | None = None,
+    ) -> None:
+        """Move tables of shape (rows, width). State: `squares` (rows,) for each.
+
+        `rates` may hold, for some tables, a factor for each row's step: (rows,).
+        """
         super().__init__(params, {"lr": lr, "floor": floor})
+        self.rates = dict(rates or {})
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -59,11 +69,18 @@ class RowAdagrad(torch.optim.Optimizer):
         squares: Tensor = state["squares"]
         if rows is None:
             squares += new
-            table.addcmul_(values, squares.add(TINY).rsqrt_()[:, None], value=-lr)
+            table.addcmul_(values, self._sizes(table, squares, slice(None)), value=-lr)
             return
         # A row stands in `rows` once, so adding by index is the same in any order.
         squares.index_add_(0, rows, new)
-        table.index_add_(0, rows, values * squares[rows].add_(TINY).rsqrt_()[:, None], alpha=-lr)
+        table.index_add_(0, rows, values * self._sizes(table, squares, rows), alpha=-lr)
+
+    def _sizes(self, table: nn.Parameter, squares: Tensor, rows: Tensor | slice) -> Tensor:
+        """What the gradients of some rows are multiplied by, before the learning rate: (touched, 1)."""
+        sizes = squares[rows].add(TINY).rsqrt_()
+        if table in self.rates:
+            sizes *= self.rates[table].to(sizes.device)[rows]
+        return sizes[:, None]
 
 
 def _touched(gradient: Tensor) -> tuple[Tensor, Tensor]:

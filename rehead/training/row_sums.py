@@ -76,8 +76,10 @@ class _RowSums(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 (torch's context)
         touched, readers, touched_starts = ctx.saved_tensors
         values = F.embedding_bag(readers, gradient.contiguous(), touched_starts, mode="sum")  # (U, H)
-        if ctx.sparse:
-            whole = torch.sparse_coo_tensor(touched[None], values, ctx.shape, is_coalesced=True, check_invariants=False)
+        if ctx.sparse:  # indices of its own: torch grows them when the next part's are added
+            whole = torch.sparse_coo_tensor(
+                touched[None].clone(), values, ctx.shape, is_coalesced=True, check_invariants=False
+            )
         else:
             whole = values.new_zeros(ctx.shape).index_copy_(0, touched, values)
         return (whole, None, None, None, None, None, None)
