@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rehead.errors import ConfigError
+from rehead.model.cache import Cache, KeysAndValues
 from rehead.model.config import ModelConfig
 from rehead.model.layers import Layer
 from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
@@ -70,6 +71,36 @@ class Base(nn.Module):
         weights: list[Tensor] = []
         return self._read(ids, keep, segments, causal, weights), weights
 
+    def read_on(self, ids: Tensor, cache: Cache) -> Tensor:
+        """Read T more tokens under the square mask, behind those in the cache, which takes them up.
+
+        ids (B, T) → (B, T, H): what `forward` would give at the last T places if it read all from the beginning.
+        """
+        self._check(ids, None, None)
+        begin, time = cache.length, ids.shape[1]
+        cache.length += time
+        if isinstance(self.positions, Learned):
+            self.positions.check(cache.length)
+        x: Tensor = self.embedding(ids) * self.scale
+        if self.ngrams is not None:
+            reach = ids if cache.last is None else torch.cat((cache.last, ids), 1)
+            x = x + self.ngrams(reach, None, None, True)[:, reach.shape[1] - time :]
+            cache.last = reach[:, 1 - self.ngrams.longest :]
+        positions = torch.arange(begin, cache.length, device=ids.device)[None]
+        if self.positions is not None:
+            x = self.positions(x, positions)
+        x = self.dropout(x)
+        if not cache.layers:
+            cache.layers = [KeysAndValues() for _ in self.layers]
+        turns = self._turns(positions)
+        # A single new token may look at everything. The kernel's own square mask would begin at the first key.
+        mask = None
+        if begin and time > 1:
+            mask = square_mask(cache.length, ids.device)[begin:].to(x.dtype)  # (T, length)
+        for layer, past in zip(self.layers, cache.layers, strict=True):
+            x = layer(x, mask, not begin and time > 1, turns, None, past)
+        return x
+
     def _read(
         self,
         ids: Tensor,
@@ -88,9 +119,7 @@ class Base(nn.Module):
         x = self.dropout(x)
         if not self.layers:
             return x
-        turns = None
-        if self.config.positions == "rotary":
-            turns = rotary_turns(positions, self.config.nhid // self.config.nhead)
+        turns = self._turns(positions)
         mask = combine(
             None if keep is None else padding_mask(keep), None if segments is None else segment_mask(segments)
         )
@@ -100,6 +129,11 @@ class Base(nn.Module):
         for layer in self.layers:
             x = layer(x, mask, causal, turns, weights)
         return x
+
+    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        if self.config.positions != "rotary":
+            return None
+        return rotary_turns(positions, self.config.nhid // self.config.nhead)
 
     def _check(self, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> None:
         """Name a wrong shape here, where it is the caller's, and not ten calls further down."""

@@ -13,6 +13,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rehead.model.cache import KeysAndValues
 from rehead.model.config import ModelConfig
 from rehead.model.masks import square_mask
 from rehead.model.positions import rotate
@@ -52,22 +53,35 @@ class Layer(nn.Module):
             nn.init.zeros_(self.down.weight)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, causal: bool, turns: Turns | None, weights: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        turns: Turns | None,
+        weights: list[Tensor] | None = None,
+        past: KeysAndValues | None = None,
     ) -> Tensor:
         """x (B, T, H) → (B, T, H). `weights`, when given, receives this layer's attention (B, N, T, T).
 
-        `mask` is additive; `causal` stands for the square mask, which the kernel then need not read.
+        `mask` is additive; `causal` stands for the square mask, which the kernel then need not read. `past`, when
+        given, holds earlier tokens, which are read too, and receives these.
         """
         if self.pre:
-            x = x + self.dropout(self.attend(self.norm1(x), mask, causal, turns, weights))
+            x = x + self.dropout(self.attend(self.norm1(x), mask, causal, turns, weights, past))
             x = x + self.dropout(self.feed(self.norm2(x)))
         else:
-            x = self.norm1(x + self.dropout(self.attend(x, mask, causal, turns, weights)))
+            x = self.norm1(x + self.dropout(self.attend(x, mask, causal, turns, weights, past)))
             x = self.norm2(x + self.dropout(self.feed(x)))
         return x
 
     def attend(
-        self, x: Tensor, mask: Tensor | None, causal: bool, turns: Turns | None, weights: list[Tensor] | None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        turns: Turns | None,
+        weights: list[Tensor] | None,
+        past: KeysAndValues | None = None,
     ) -> Tensor:
         """Let every position read the others, as far as the mask allows."""
         batch, time, nhid = x.shape
@@ -75,6 +89,8 @@ class Layer(nn.Module):
         q, k, v = self.qkv(x).view(batch, time, 3, self.nhead, nhid // self.nhead).permute(2, 0, 3, 1, 4)
         if turns is not None:
             q, k = rotate(q, turns), rotate(k, turns)
+        if past is not None:
+            k, v = past.append(k, v)
         dropout = self.attention_dropout if self.training else 0.0
         if weights is None:
             read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)

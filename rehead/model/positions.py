@@ -6,8 +6,9 @@
     none         nothing: the tokens are a set
 
 Shapes: B batch, T time, H hidden width, D width of one head. Positions are whole numbers (B or 1, T), counted from
-0 at a document's first token, so a document gets the same ones wherever padding or other documents stand. None is
-T or more, so a table of T rows serves a call; building it anew costs T·H sines, little beside a layer's T·H·H.
+0 at a document's first token, so a document gets the same ones wherever padding or other documents stand. One row of
+them, which serves the whole batch, may begin anywhere. Of several rows none has a position of T or more, so that a
+table of T rows serves them all; building it anew costs T·H sines, little beside a layer's T·H·H.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ def count_positions(ids: Tensor, keep: Tensor | None, segments: Tensor | None) -
 
 def sinusoidal_table(length: int, nhid: int, device: torch.device | None = None) -> Tensor:
     """Build the table (length, H): sines in the even columns, cosines in the odd ones, ever slower."""
-    angles = _angles(length, nhid, device)  # (length, H / 2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).reshape(length, nhid)
+    return _waves(torch.arange(length, device=device), nhid)
+
+
+def _waves(places: Tensor, nhid: int) -> Tensor:
+    angles = _angles(places, nhid)  # (T, H / 2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).reshape(len(places), nhid)
 
 
 class Sinusoidal(nn.Module):
@@ -44,7 +49,9 @@ class Sinusoidal(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, H), positions (B or 1, T) → (B, T, H)."""
-        return x + sinusoidal_table(x.shape[1], x.shape[2], x.device).to(x.dtype)[positions]
+        places = _places(positions)
+        waves = _waves(places, x.shape[2]).to(x.dtype)  # (T, H)
+        return x + (waves if len(positions) == 1 else waves[positions])
 
 
 class Learned(nn.Module):
@@ -56,21 +63,28 @@ class Learned(nn.Module):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x (B, T, H), positions (B or 1, T) → (B, T, H)."""
-        maxlen = len(self.weight)
         # Where padding makes a row too long, the documents in it may still fit.
-        if x.shape[1] > maxlen and (longest := int(positions.max()) + 1) > maxlen:
+        if x.shape[1] > len(self.weight):
+            self.check(int(positions.max()) + 1)
+        return x + self.weight[positions]
+
+    def check(self, length: int) -> None:
+        """Refuse a text that has more tokens than there are positions."""
+        if length > (maxlen := len(self.weight)):
             raise ConfigError(
-                f"the text has {longest} tokens, but the learned positions end at maxlen={maxlen}. "
+                f"the text has {length} tokens, but the learned positions end at maxlen={maxlen}. "
                 "Cut the text, or use a model with sinusoidal or rotary positions."
             )
-        return x + self.weight[positions]
 
 
 def rotary_turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines for heads of this width: positions (B or 1, T) → two of (B or 1, 1, T, D)."""
-    angles = _angles(positions.shape[1], width, positions.device)
+    angles = _angles(_places(positions), width)
     angles = torch.cat((angles, angles), dim=-1)  # (T, D)
-    return angles.cos()[positions][:, None], angles.sin()[positions][:, None]
+    cosine, sine = angles.cos(), angles.sin()
+    if len(positions) == 1:
+        return cosine[None, None], sine[None, None]
+    return cosine[positions][:, None], sine[positions][:, None]
 
 
 def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
@@ -80,7 +94,12 @@ def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
     return x * cosine + torch.cat((-second, first), dim=-1) * sine
 
 
-def _angles(length: int, width: int, device: torch.device | None) -> Tensor:
-    """Angle of every position at each of width / 2 frequencies: (length, width / 2)."""
-    frequencies = WAVELENGTH ** (-torch.arange(0, width, 2, device=device) / width)
-    return torch.arange(length, device=device)[:, None] * frequencies
+def _places(positions: Tensor) -> Tensor:
+    """Which positions need computing (T): those of the one row; else all that several rows can have."""
+    return positions[0] if len(positions) == 1 else torch.arange(positions.shape[1], device=positions.device)
+
+
+def _angles(places: Tensor, width: int) -> Tensor:
+    """Angle of each of T positions at each of width / 2 frequencies: (T, width / 2)."""
+    frequencies = WAVELENGTH ** (-torch.arange(0, width, 2, device=places.device) / width)
+    return places[:, None] * frequencies
