@@ -15,14 +15,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rehead.errors import UserError
-from rehead.pretrain.directory import TOKENS, describe, description, open_directory, tidy
+from rehead.pretrain.directory import TOKENIZER, TOKENS, description, forget, keep_tokenizer, open_directory, tidy
 from rehead.pretrain.options import PretrainOptions, check_pretraining
 from rehead.pretrain.recipe import Stage, has_language_model, read_recipe
 from rehead.text.documents import ReadOptions
@@ -51,13 +52,18 @@ def command(options: PretrainOptions) -> int:
         run = run_pretraining(options)
     except Stopped as stopped:
         if _speaks():
-            words = [word for word in sys.argv[1:] if word != "--overwrite"]
-            again = shlex.join(["rehead", *words, *([] if "--resume" in words else ["--resume"])])
-            print(f"rehead: stopped. Go on with: {again}", file=sys.stderr)
+            print(f"rehead: stopped. Go on with: {_again(sys.argv[1:])}", file=sys.stderr)
         return 128 + stopped.signum
     if run is not None and not options.quiet:
         print(_summary(options.out, run.details))
     return 0
+
+
+def _again(words: list[str]) -> str:
+    """Say the command that goes on with a run that these words began."""
+    words = [word for word in words if word != "--overwrite"]
+    begin = "torchrun … -m " if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    return begin + shlex.join(["rehead", *words, *([] if "--resume" in words else ["--resume"])])
 
 
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
@@ -66,7 +72,14 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     known = {each.name for each in dataclasses.fields(PretrainOptions)}
     if unknown := sorted(options.keys() - known):
         raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
-    run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
+    from rehead.training.stopping import Stopped
+
+    try:
+        run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
+    except Stopped as stopped:
+        if stopped.signum == signal.SIGINT:
+            raise KeyboardInterrupt(f"stopped. Go on with pretrain(…, out={str(out)!r}, resume=True)") from None
+        sys.exit(128 + stopped.signum)
     if run is None:
         from rehead.model.run import load
 
@@ -84,15 +97,28 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
     with join_world(options.device) as world:
         say = _saying(world, options)
         resume = options.resume or world.restarted
-        prepared = _prepare(options, world, say, resume=resume)
-        config = _config(options, prepared.tokenizer)
-        model = _model(config, stages, options.seed)
-        phases = _phases(options, stages, model, prepared)
+        opened = _open(options, resume=resume) if world.first else None
+        try:
+            prepared = _prepare(options, world, opened, say)
+            model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+            phases = _phases(options, stages, model, prepared)
+        except UserError:
+            if opened is not None and not resume:
+                forget(options.out)
+            raise
         _introduce(say, model, prepared, phases)
         from rehead.training.loop import train
 
         state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
         return _finish(options, world, prepared, phases[-1].objective, state, say)
+
+
+class Opened(NamedTuple):
+    """The text, and whether the run's directory has its tokenizer already."""
+
+    texts: Texts
+    fingerprint: str
+    known: bool
 
 
 @dataclass
@@ -103,7 +129,7 @@ class Prepared:
     train: StorePart
     valid: StorePart
     fingerprint: str
-    "Of the text."
+    "Of the text; the first process knows it."
 
 
 def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
@@ -120,29 +146,34 @@ def _speaks() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _prepare(options: PretrainOptions, world: World, say: Callable[[str], None], *, resume: bool) -> Prepared:
-    """Make, or find again, the directory, the tokenizer and the tokens."""
+def _open(options: PretrainOptions, *, resume: bool) -> Opened:
+    """Look at the text, and make the run's directory or find it again."""
     from rehead.text.readers import Texts
-    from rehead.text.store import TokenStore, build_store
-    from rehead.text.store_part import hold_out
-    from rehead.text.tokenizer import Tokenizer
 
     reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
     texts = Texts(options.texts, reading)
     fingerprint = texts.fingerprint()
-    store = None
-    if world.first:
-        known = open_directory(options, fingerprint, resume=resume)
-        tokenizer = Tokenizer.load(options.out / "tokenizer.json") if known else _tokenizer(options, texts)
+    return Opened(texts, fingerprint, open_directory(options, fingerprint, resume=resume))
+
+
+def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say: Callable[[str], None]) -> Prepared:
+    """Make, or find again, the tokenizer and the tokens."""
+    from rehead.text.store import TokenStore, build_store
+    from rehead.text.store_part import hold_out
+    from rehead.text.tokenizer import Tokenizer
+
+    if opened is not None:
+        texts, fingerprint, known = opened
+        tokenizer = Tokenizer.load(options.out / TOKENIZER) if known else _tokenizer(options, texts)
         if not known:
             for note in tokenizer.notes if options.tokenizer else []:  # training one says them itself
                 say(note)
-            tokenizer.save(options.out / "tokenizer.json")
-            describe(options, fingerprint)
+            keep_tokenizer(options, fingerprint, tokenizer)
         store = build_store(texts, tokenizer, options.out / TOKENS, quiet=options.quiet)
     world.wait()
-    if store is None:
-        tokenizer = Tokenizer.load(options.out / "tokenizer.json")
+    if opened is None:
+        fingerprint = ""
+        tokenizer = Tokenizer.load(options.out / TOKENIZER)
         store = TokenStore.open(options.out / TOKENS)
     train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
     return Prepared(tokenizer, train, valid, fingerprint)
@@ -188,16 +219,16 @@ def _phases(options: PretrainOptions, stages: list[Stage], model: Model, prepare
     from rehead.training.loop import Phase
 
     phases = []
-    for stage in stages:
-        objectives = [_objective(name, options, model, prepared) for name in stage.objectives]
+    for place, stage in enumerate(stages):
+        objectives = [_objective(name, options, model, prepared, fresh=not place) for name in stage.objectives]
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, int(prepared.train.offsets[-1]))
         phases.append(Phase(objective, Budget(*budget), rates(options, model.config)))
     return phases
 
 
-def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared) -> Objective:
-    """Make one objective on the model."""
+def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared, *, fresh: bool) -> Objective:
+    """Make one objective on the model; `fresh` if it is the first to train it."""
     train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
     rows: dict[str, int] = {"time": options.length, "batch": options.batch, "seed": options.seed}
     if name == "causal":
@@ -207,7 +238,7 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
     if name == "document":
         from rehead.pretrain.document import Document
 
-        return Document(model, train, valid, **rows)
+        return Document(model, train, valid, fresh=fresh, time=options.length, batch=options.batch, seed=options.seed)
     from rehead.pretrain.masking import Masking
 
     masking = Masking.of(tokenizer, options.mask_share)
@@ -280,6 +311,7 @@ def _finish(
 
     model = gather_model(objective.model, sharded=options.shard)
     if not world.first:
+        world.wait()
         return None
     details = {
         "objective": options.objective,
@@ -295,13 +327,14 @@ def _finish(
         "tokens": state.tokens,
         "seconds": round(state.seconds, 1),
         "best_step": state.best_step,
-        "held_out": {name: value for name, value in state.measured.items() if value == value},
+        "held_out": state.best_measured or state.measured,
         "rehead": rehead.__version__,
     }
     run = Run(model.cpu().eval(), prepared.tokenizer, None, details)
     save_into(run, options.out)
     _draw(options.out, say)
     tidy(options.out)
+    world.wait()
     return run
 
 

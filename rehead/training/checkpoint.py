@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,14 @@ class Checkpoint:
     "Anything JSON can hold; `step` is in it."
 
 
+def name(step: int) -> str:
+    """Name the checkpoint of a step."""
+    return f"step-{step:06d}"
+
+
 def save(checkpoint: Checkpoint, folder: Path) -> Path:
     """Write a checkpoint into the folder of checkpoints, named after its step."""
-    path = folder / f"step-{checkpoint.state['step']:06d}"
+    path = folder / name(checkpoint.state["step"])
     with whole_directory(path, replace=(*FILES, MANIFEST)) as directory:
         try:
             save_file(_ready(checkpoint.model), directory / MODEL)
@@ -55,7 +60,7 @@ def save(checkpoint: Checkpoint, folder: Path) -> Path:
         except SafetensorError as error:  # safetensors has no other word for a disk that is full
             raise UserError(f"{path} cannot be written: {_reason(error)}.") from error
         write_json(directory / STATE, checkpoint.state)
-        digests = {name: sha256(directory / name) for name in FILES}
+        digests = {file: sha256(directory / file) for file in FILES}
         write_signed(directory / MANIFEST, {"format": FORMAT, "files": digests})
     return path
 
@@ -66,9 +71,9 @@ def load(path: Path) -> Checkpoint:
         manifest = read_signed(file_inside(path, MANIFEST))
         if manifest.get("format") != FORMAT:
             raise DamagedError(f"{path}: format {manifest.get('format')} is not known; this version reads {FORMAT}.")
-        for name in FILES:
-            if sha256(file_inside(path, name)) != manifest["files"].get(name):
-                raise DamagedError(f"{path / name}: not the file that was saved (its SHA-256 differs).")
+        for file in FILES:
+            if sha256(file_inside(path, file)) != manifest["files"].get(file):
+                raise DamagedError(f"{path / file}: not the file that was saved (its SHA-256 differs).")
         state = read_json(path / STATE)
         return Checkpoint(_tensors(path / MODEL), _tensors(path / OPTIMIZER), state)
     except (OSError, KeyError, TypeError, AttributeError) as error:
@@ -76,12 +81,19 @@ def load(path: Path) -> Checkpoint:
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """Read the newest good checkpoint; say which ones were passed over, and why. None if there is no good one."""
+    """Read the newest good checkpoint; say which ones were passed over, and why. None if there is none at all.
+
+    Where there are some and none is good, the user decides whether all is to be done again.
+    """
+    why = None
     for path in reversed(listed(folder)):
         try:
             return load(path)
         except DamagedError as error:  # noqa: PERF203 (a handful, and each costs a read from disk)
+            why = error
             say(f"passed over a damaged checkpoint: {error}")
+    if why is not None:
+        raise DamagedError(f"{why} There is no good checkpoint in {folder}. Start again with --overwrite.")
     return None
 
 
@@ -95,12 +107,26 @@ def listed(folder: Path) -> list[Path]:
 
 def clear(folder: Path, keep: int) -> None:
     """Delete all but the last `keep` checkpoints, and what a process that was killed left half written."""
-    for old in listed(folder)[:-keep]:
-        # Out of sight first: half a deletion must not look like a checkpoint.
-        hidden = old.with_name(f".{old.name}.gone")
-        old.rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+    _delete(folder, listed(folder)[:-keep])
+
+
+def clear_after(folder: Path, step: int) -> None:
+    """Delete the checkpoints after a step: damaged ones, when a run goes on from there."""
+    _delete(folder, [path for path in listed(folder) if int(path.name.removeprefix("step-")) > step])
+
+
+def clear_but(folder: Path, steps: Collection[int]) -> None:
+    """Delete the checkpoints of all other steps."""
+    _delete(folder, [path for path in listed(folder) if path.name not in map(name, steps)])
+
+
+def _delete(folder: Path, paths: Iterable[Path]) -> None:
     clear_leftovers(folder)
+    for path in paths:
+        # Out of sight first: half a deletion must not look like a checkpoint.
+        hidden = path.with_name(f".{path.name}.gone")
+        path.rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def clear_leftovers(folder: Path) -> None:
@@ -115,21 +141,21 @@ def put_back(tensors: Mapping[str, Tensor], into: Mapping[str, Tensor], what: st
         raise DamagedError(f"{what}: {missing[0]} is missing.")
     if extra := sorted(tensors.keys() - into.keys()):
         raise DamagedError(f"{what}: {extra[0]} is not part of this run.")
-    for name, tensor in into.items():
-        if tensors[name].shape != tensor.shape or tensors[name].dtype != tensor.dtype:
-            raise DamagedError(f"{what}: {name} is {tuple(tensors[name].shape)} instead of {tuple(tensor.shape)}.")
+    for each, tensor in into.items():
+        if tensors[each].shape != tensor.shape or tensors[each].dtype != tensor.dtype:
+            raise DamagedError(f"{what}: {each} is {tuple(tensors[each].shape)} instead of {tuple(tensor.shape)}.")
 
 
 def _tensors(path: Path) -> Tensors:
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return {each: file.get_tensor(each) for each in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise DamagedError(f"{path}: not a whole safetensors file ({error}).") from None
 
 
 def _ready(tensors: Tensors) -> Tensors:
-    return {name: each.detach().cpu().contiguous() for name, each in tensors.items()}
+    return {key: each.detach().cpu().contiguous() for key, each in tensors.items()}
 
 
 def _reason(error: Exception) -> str:

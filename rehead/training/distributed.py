@@ -10,6 +10,7 @@ go over gloo on the CPU, gradients over NCCL where there are GPUs.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,7 +74,9 @@ def world(device: DeviceName = "auto") -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
     torch.distributed.init_process_group(backend, timeout=TIMEOUT)
     try:
-        yield World(torch.distributed.get_rank(), size, place, _restarted())
+        joined = World(torch.distributed.get_rank(), size, place)
+        # Only the machine on which a process died counts the restart.
+        yield dataclasses.replace(joined, restarted=joined.total([float(_restarted())]) > [0.0])
     finally:
         torch.distributed.destroy_process_group()
 

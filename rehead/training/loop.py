@@ -37,6 +37,7 @@ from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
 from rehead.training.record import Record, memory
+from rehead.training.row_optimizer import expect_sparse
 from rehead.training.stopping import Stopped, told_to_stop
 
 CHECKPOINTS, BEST = "checkpoints", "best"
@@ -72,8 +73,11 @@ class State:
     best: float | None = None
     "The lowest held-out loss of this phase, at step `best_step`."
     best_step: int = 0
+    best_measured: dict[str, float] = field(default_factory=dict)
+    "What validation found then, and the last time; what is not a finite number is left out."
     measured: dict[str, float] = field(default_factory=dict)
-    "What the last validation found."
+    lines: int = 0
+    "Lines written to metrics.jsonl."
     losses: dict[str, float] = field(default_factory=dict)
     "Sums of the losses since the last line of metrics."
     counts: dict[str, float] = field(default_factory=dict)
@@ -97,13 +101,16 @@ def train(
     folder = directory / CHECKPOINTS
     found = checkpoint.newest(folder, say) if resume else None
     state = State() if found is None else _state(found)
-    if found is not None:
-        say(f"resuming at step {state.step:,}")
+    if resume:
+        say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
+    if world.total([float(state.step)]) != [float(state.step * world.size)]:
+        raise UserError(f"{folder} is not the same for all processes. --out must be a directory that they share.")
     record = None
     if world.first:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.clear_leftovers(folder)
-        record = Record(directory / "metrics.jsonl", state.step)
+        checkpoint.clear_after(folder, state.step)
+        record = Record(directory / "metrics.jsonl", state.lines)
     world.wait()
     with told_to_stop() as stopping:
         for place, phase in enumerate(phases):
@@ -111,7 +118,7 @@ def train(
                 continue
             if place > state.phase:
                 state = dataclasses.replace(
-                    State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place
+                    State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
                 )
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             if len(phases) > 1:
@@ -120,9 +127,7 @@ def train(
             training.begin(found)
             found = None
             training.run()
-            if training.last:
-                training.take_best()
-            phase.objective.finish()
+    training.take_best(say)
     return state
 
 
@@ -152,6 +157,7 @@ class _Training:
         self.module: nn.Module = self.objective
         self.optimizers = self._prepare(phase.rates)
         self.saved_at, self.saved_step = state.seconds, -1
+        self.saved_best, self.factor = state.best_step, 0.0
 
     def _prepare(self, rates: Rates) -> Optimizers:
         """Bring the objective to its device, spread it, and choose its optimizers."""
@@ -160,6 +166,7 @@ class _Training:
         for parameter in objective.parameters():
             parameter.requires_grad_(parameter not in idle)
         objective.to(self.world.device)
+        expect_sparse(objective, [] if options.shard or self.world.device.type != "cpu" else objective.row_tables())
         if options.shard:
             shard(objective, list(objective.model.base.layers), self.world)
         else:
@@ -213,8 +220,9 @@ class _Training:
                 self._save_if_due()
             if self.last:
                 self._save()
-        if self.world.first:
-            checkpoint.clear(self.folder, keep=1 if self.last else 2)
+        if self.world.first and self.last:
+            checkpoint.clear(self.folder, keep=1)
+            checkpoint.clear_but(self.folder / BEST, {state.best_step})
 
     def _size(self) -> tuple[int, str]:
         """Tell how long the phase is, as the progress line counts it."""
@@ -263,15 +271,16 @@ class _Training:
         norm = clip(objective.parameters(), self.options.clip)
         if not all(map(math.isfinite, (*sums.values(), norm))):
             self._not_finite(sums)
-        self.optimizers.step(self.schedule.factor(self._fraction(0.5, tokens / 2)))
+        self.factor = self.schedule.factor(self._fraction(0.5, tokens / 2))
+        self.optimizers.step(self.factor)
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
         kept = checkpoint.listed(self.folder)
         last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
-        sick = next((name for name, each in sums.items() if not math.isfinite(each)), "gradient")
+        sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
         raise UserError(
-            f"step {self.state.step + 1}: the loss ({sick}) is not finite: training has run away. {last}. "
+            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {last}. "
             f"Start again with a lower rate, such as --lr {self.options.lr / 2:g}."
         )
 
@@ -304,13 +313,12 @@ class _Training:
         if not times or due <= state.validated:
             return
         state.validated = due
-        state.measured = self.objective.report(self._validate())
-        line = {"kind": "valid", **self._where(), **state.measured}
-        if self.record is not None:
-            self.record.write(line)
-        loss = state.measured["loss"]
-        if state.phase_step and loss == loss and (state.best is None or loss < state.best):
-            state.best, state.best_step = loss, state.step
+        found = self.objective.report(self._validate())
+        self._write({"kind": "valid", **self._where(), **found})
+        state.measured = {name: value for name, value in found.items() if math.isfinite(value)}
+        loss = state.measured.get("loss", math.inf)
+        if state.phase_step and loss < (math.inf if state.best is None else state.best):
+            state.best, state.best_step, state.best_measured = loss, state.step, state.measured
             if self.last:
                 self._keep_best()
 
@@ -340,17 +348,20 @@ class _Training:
             "seconds": round(state.seconds, 3),
         }
 
+    def _write(self, line: dict[str, Any]) -> None:
+        if self.record is not None:
+            self.record.write(line)
+        self.state.lines += 1
+
     def _write_line(self, bar: Progress, norm: float, rate: float) -> None:
         """Write the mean losses since the last line, and show them beside the bar."""
         state, weights = self.state, self.objective.weights
         means = {name: state.losses[name] / max(state.counts[name], 1.0) for name in state.losses}
         loss = sum(weights[name] * mean for name, mean in means.items())
-        factor = self.schedule.factor(self._fraction())
         line = {"kind": "train", **self._where(), "loss": loss, **({} if len(means) == 1 else means)}
         held = memory()
-        line |= {"lr_factor": round(factor, 6), "gradient": norm, "tokens_per_second": round(rate), "memory": held}
-        if self.record is not None:
-            self.record.write(line)
+        line |= {"lr_factor": round(self.factor, 6), "gradient": norm}
+        self._write(line | {"tokens_per_second": round(rate), "memory": held})
         seen = f"loss {loss:.3f}"
         if "loss" in state.measured:
             seen += f", held out {state.measured['loss']:.3f}"
@@ -371,7 +382,9 @@ class _Training:
         if self.world.first:
             checkpoint.save(saved, self.folder)
             checkpoint.clear(self.folder, keep=2)
-        self.saved_at, self.saved_step = self.state.seconds, self.state.step
+            # The checkpoint before this one may still be resumed from, and goes by another best.
+            checkpoint.clear_but(self.folder / BEST, {self.saved_best, self.state.best_step})
+        self.saved_at, self.saved_step, self.saved_best = self.state.seconds, self.state.step, self.state.best_step
         self.world.wait()
 
     def _keep_best(self) -> None:
@@ -379,16 +392,21 @@ class _Training:
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
         if self.world.first:
             checkpoint.save(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
-            checkpoint.clear(self.folder / BEST, keep=1)
 
     def _tensors(self) -> Tensors:
         return {name: whole(each).detach() for name, each in self.objective.state_dict().items()}
 
-    def take_best(self) -> None:
+    def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
-        if self.state.best is None or self.state.best_step == self.state.step:
+        state = self.state
+        if state.best is None or state.best_step == state.step:
             return
-        best = checkpoint.load(self.folder / BEST / f"step-{self.state.best_step:06d}")
+        try:
+            best = checkpoint.load(self.folder / BEST / checkpoint.name(state.best_step))
+        except DamagedError as error:
+            say(f"the best weights, of step {state.best_step:,}, are lost, and the last ones are kept: {error}")
+            state.best_step, state.best_measured = state.step, state.measured
+            return
         rest = {name: each for name, each in self._tensors().items() if not name.startswith("model.")}
         load_tensors(self.objective, best.model | rest)
 

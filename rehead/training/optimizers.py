@@ -58,7 +58,7 @@ class Optimizers:
         if rows:
             from rehead.training.row_optimizer import RowAdagrad
 
-            self.each.append(RowAdagrad(rows, lr=rates.rows))
+            self.each.append(RowAdagrad(rows, lr=rates.rows, rates=objective.row_rates()))
         self.rates = [[group["lr"] for group in each.param_groups] for each in self.each]
 
     def step(self, factor: float) -> None:
@@ -87,14 +87,16 @@ class Optimizers:
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
-        for name, tensor in tensors.items():
+        for name, value in tensors.items():
+            tensor = value
             place, _, key = name.rpartition("/")
             if place not in owner:
                 raise DamagedError(f"the optimizer state holds {name!r}, which is no part of this run.")
             optimizer, parameter = owner[place]
-            like = parameter if tensor.shape == parameter.shape else None
-            kept = tensor if like is None else spread_like(tensor.to(parameter.device), parameter)
-            optimizer.state[parameter][key] = kept
+            if key != "step" or optimizer.defaults.get("fused"):  # torch counts steps on the CPU, unless it is fused
+                tensor = tensor.to(parameter.device)
+            alike = tensor.shape == parameter.shape
+            optimizer.state[parameter][key] = spread_like(tensor, parameter) if alike else tensor
 
 
 def clip(parameters: Iterable[nn.Parameter], most: float) -> float:

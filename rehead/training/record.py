@@ -1,7 +1,8 @@
 """What a run writes down while it goes on: `metrics.jsonl`, one JSON object per line.
 
 A run that is resumed goes on in the same file; what was written after the checkpoint it resumes from is cut off first,
-so that every step is there once.
+so that every step is there once. The checkpoint knows how many lines there were: two phases meet in one step, so the
+step alone would not say.
 """
 
 from __future__ import annotations
@@ -12,25 +13,33 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rehead.errors import UserError
+
 NAME = "metrics.jsonl"
 
 
 class Record:
     """The lines of a run."""
 
-    def __init__(self, path: Path, step: int) -> None:
-        """Open the file, without what it holds of the steps after `step`."""
+    def __init__(self, path: Path, lines: int) -> None:
+        """Open the file, with the first `lines` lines of what it holds."""
         self.path = path
-        kept = [line for line in read(path) if line["step"] <= step] if path.exists() and step else []
+        kept = read(path)[:lines] if path.exists() else []
         beside = path.with_name(f".{path.name}.partial")
-        beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        beside.replace(path)
+        try:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            beside.replace(path)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
 
     def write(self, line: dict[str, Any]) -> None:
         """Add a line; what is not a number in JSON (NaN, infinity) becomes null."""
         finite = {name: None if value != value or value in (_INF, -_INF) else value for name, value in line.items()}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(finite, allow_nan=False) + "\n")
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(finite, allow_nan=False) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from error
 
 
 _INF = float("inf")
