@@ -394,7 +394,7 @@ class _Training:
             checkpoint.save(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
 
     def _tensors(self) -> Tensors:
-        return {name: whole(each).detach() for name, each in self.objective.state_dict().items()}
+        return {name: whole(each).detach() for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
@@ -411,9 +411,20 @@ class _Training:
         load_tensors(self.objective, best.model | rest)
 
 
+def tensors_of(objective: Objective) -> Tensors:
+    """Name an objective's tensors, each once: several objectives that are mixed share a model."""
+    named: Tensors = {}
+    seen: set[int] = set()
+    for name, tensor in objective.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            named[name] = tensor
+            seen.add(id(tensor))
+    return named
+
+
 def load_tensors(objective: Objective, tensors: Tensors) -> None:
     """Put tensors into an objective, spread as its own are."""
-    own = objective.state_dict()
+    own = tensors_of(objective)
     checkpoint.put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():
