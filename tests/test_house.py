@@ -94,6 +94,8 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--help"],
         ["--version"],
         ["inspect", "--help"],
+        ["generate", "--help"],
+        ["fill", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],
