@@ -62,8 +62,10 @@ def fill(options: FillOptions) -> None:
 
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, FILLS, "guess hidden words")
-    guesses = guess(run.model, tokenizer, text, top=options.top, one_before=predicts_the_next(run))
-    filled = _filled(text, [each[0].word for each in guesses])
+    ids = mask_ids(tokenizer, text)
+    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run))
+    likeliest = iter([mask[0].id for mask in guesses])
+    filled = tokenizer.decode(next(likeliest) if each == tokenizer.mask else each for each in ids)
     if options.json:
         masks = [[asdict(each) for each in mask] for mask in guesses]
         document = {"run": str(options.run), "text": text, "masks": masks, "filled": filled}
@@ -72,25 +74,30 @@ def fill(options: FillOptions) -> None:
         _print(guesses, filled)
 
 
-def guess(model: Model, tokenizer: Tokenizer, text: str, *, top: int = 5, one_before: bool) -> list[list[Guess]]:
-    """Give the likeliest tokens for every `[MASK]` of a text, in its order, likeliest first.
+def mask_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Cut a text with masks into tokens, behind an end mark: so in training, and the first word has one before it."""
+    return [tokenizer.eos, *tokenizer.encode_with_masks(text, MASK)]
+
+
+def guess(
+    model: Model, tokenizer: Tokenizer, ids: Sequence[int], *, top: int = 5, one_before: bool
+) -> list[list[Guess]]:
+    """Give the likeliest tokens for every mask among these, in their order, likeliest first.
 
     `one_before` says that the run predicts a token at the position before it.
     """
     import torch
 
-    # Behind an end mark, as texts are in training; so there is a position before the first word, too.
-    ids = [tokenizer.eos, *tokenizer.encode_with_masks(text, MASK)]
     places = [place for place, each in enumerate(ids) if each == tokenizer.mask]
     with torch.no_grad():
-        hidden = model.base(torch.tensor([ids]), causal=False)[0]  # (T, H)
+        hidden = model.base(torch.tensor([list(ids)]), causal=False)[0]  # (T, H)
         asked = hidden[[place - one_before for place in places]]  # (masks, H)
         assert model.head is not None  # noqa: S101 (the caller has looked)
         probabilities = model.head(asked, None, model.base.embedding.weight).double().softmax(-1)  # (masks, V)
     # Marks are no words. They keep the probability they have: the model may well think that the text ends.
     probabilities[:, tokenizer.marks()] = -1
     probabilities = probabilities[:, : tokenizer.vocab_size]
-    best, likeliest = probabilities.sort(-1, descending=True, stable=True)
+    best, likeliest = probabilities.sort(dim=-1, descending=True, stable=True)
     return [
         [
             Guess(_readable(tokenizer, ids[:place], token), token, probability)
@@ -106,18 +113,12 @@ def _readable(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
     left = [] if before[-1] in (tokenizer.mask, tokenizer.eos) else [before[-1]]
     shown = tokenizer.decode([*left, token])[len(tokenizer.decode(left)) :]
     word = shown.strip()
-    if not word or not word.isprintable() or "\ufffd" in word:  # white space, or a part of a character
-        return repr(tokenizer.readable([token])[0])
+    if "\ufffd" in word:
+        return "(part of a character)"
+    if not word or not word.isprintable():
+        return repr(shown)  # white space, mostly
     inside = bool(left) and shown[0].isalnum() and tokenizer.decode(left)[-1:].isalnum()
     return "…" + word if inside else word
-
-
-def _filled(text: str, words: list[str]) -> str:
-    """Put the words where the masks are."""
-    first, *rest = text.split(MASK)
-    for word, part in zip(words, rest, strict=True):
-        first = (first.removesuffix(" ") + word[1:] if word.startswith("…") else first + word) + part
-    return first
 
 
 def _print(guesses: list[list[Guess]], filled: str) -> None:

@@ -84,12 +84,6 @@ def generate(options: GenerateOptions) -> None:
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
     ids = prompt_ids(tokenizer, prompt)
-    if not options.quiet and (longest := len(ids) + options.tokens - 1) > run.model.config.maxlen:
-        print(
-            f"note: this run reads {run.model.config.maxlen:,} tokens at once, and prompt and text may have "
-            f"{longest:,}: the beginning will be let go.",
-            file=sys.stderr,
-        )
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     samples = write(
         run.model,
@@ -104,6 +98,14 @@ def generate(options: GenerateOptions) -> None:
     )
     if options.json:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
+    window, read = run.model.config.maxlen, len(ids) + max(len(each.ids) for each in samples) - 1
+    if read > window and not options.quiet:
+        sys.stdout.flush()
+        print(
+            f"note: this run reads {window:,} tokens at once. Prompt and text came to {read:,}, so their beginning was "
+            "let go on the way.",
+            file=sys.stderr,
+        )
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
