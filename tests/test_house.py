@@ -16,7 +16,7 @@ PACKAGE = Path(rehead.__file__).parent
 # Lowest first; rooms on one line do not import each other.
 FLOORS = [
     {"errors"},
-    {"options", "disk", "progress", "terminal"},
+    {"options", "disk", "progress", "terminal", "figures"},
     {"text"},
     {"model"},
     {"training"},

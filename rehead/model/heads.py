@@ -30,9 +30,13 @@ class LanguageModelHead(nn.Module):
 
     def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
         """Hidden (…, H) → logits (…, V)."""
+        return F.linear(*self.parts(hidden, embedding))
+
+    def parts(self, hidden: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Give what the logits are made of, for a loss that need not see them all: normed hidden, weight, bias."""
         if self.norm is not None:
             hidden = self.norm(hidden)
-        return F.linear(hidden, embedding if self.weight is None else self.weight, self.bias)
+        return hidden, embedding if self.weight is None else self.weight, self.bias
 
 
 class ClassifierHead(nn.Module):

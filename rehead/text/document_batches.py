@@ -25,6 +25,7 @@ from rehead.errors import UserError
 from rehead.text.long_documents import LongRule, cut_long
 from rehead.text.order import part_of, shuffled
 from rehead.text.store import TokenStore
+from rehead.text.store_part import Store, StorePart
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +64,7 @@ class DocumentBatches:
 
     def __init__(
         self,
-        documents: TokenStore | Sequence[Sequence[int]],
+        documents: Store | Sequence[Sequence[int]],
         *,
         budget: int,
         longest: int,
@@ -150,7 +151,7 @@ def make_buckets(lengths: NDArray[np.int64], budget: int) -> list[Bucket]:
     return buckets
 
 
-def _lengths(documents: TokenStore | Sequence[Any]) -> NDArray[np.int64]:
-    if isinstance(documents, TokenStore):
+def _lengths(documents: Store | Sequence[Any]) -> NDArray[np.int64]:
+    if isinstance(documents, TokenStore | StorePart):
         return documents.lengths
     return np.fromiter((len(each) for each in documents), np.int64, len(documents))

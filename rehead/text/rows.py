@@ -25,7 +25,7 @@ import numpy as np
 
 from rehead.errors import UserError
 from rehead.text.order import number, places, shuffled
-from rehead.text.store import TokenStore
+from rehead.text.store_part import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +45,9 @@ class Rows(NamedTuple):
 class LanguageModelRows:
     """The rows of a store, `time` inputs each. `len` is the number of rows in an epoch."""
 
-    def __init__(self, store: TokenStore, time: int, seed: int) -> None:
+    def __init__(self, store: Store, time: int, seed: int) -> None:
         self.store, self.time, self.seed = store, time, seed
-        self.tokens = len(store.ids)
+        self.tokens = int(store.offsets[-1])
         if time < 1:
             raise UserError(f"A row of {time} tokens is none. Choose 1 or more.")
         if self.tokens < time:
@@ -60,7 +60,11 @@ class LanguageModelRows:
 
     def read(self, step: int, batch: int, rank: int = 0, world: int = 1) -> Rows:
         """Read the rows that a rank takes at a step of `batch` rows."""
-        epochs, positions = np.divmod(places(step, batch, rank, world), len(self))
+        return self.at(places(step, batch, rank, world))
+
+    def at(self, places: NDArray[np.int64]) -> Rows:
+        """Read the rows at some places of the endless sequence of epochs."""
+        epochs, positions = np.divmod(places, len(self))
         rows = shuffled(positions, len(self), self.seed, SHUFFLE, epochs)
         opened = number(self.seed, OPEN, epochs) % np.uint64(self.tokens)
         starts = opened.astype(np.int64) + rows * self.time
@@ -68,4 +72,4 @@ class LanguageModelRows:
         documents = np.searchsorted(self.store.offsets, at, side="right") - 1
         begins = self.store.offsets[documents] == at
         begins[:, 0] = False
-        return Rows(self.store.ids[at].astype(np.int64), np.cumsum(begins, axis=1, dtype=np.int64))
+        return Rows(self.store.at(at, documents).astype(np.int64), np.cumsum(begins, axis=1, dtype=np.int64))

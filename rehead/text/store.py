@@ -87,6 +87,10 @@ class TokenStore:
 
         return np.diff(self.offsets) - 1
 
+    def at(self, places: NDArray[np.int64], documents: NDArray[np.int64]) -> Ids:
+        """Give the ids at some places of the row of all ids; `documents` says in which document each place is."""
+        return self.ids[places]
+
 
 def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, quiet: bool = False) -> TokenStore:
     """Give the store of these texts: the one in `directory` if it is that, else a new one in its place."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rehead.errors import ConfigError
 from rehead.model import Classifier, LanguageModel, Model
-from rehead.model.heads import ClassifierHead
+from rehead.model.heads import ClassifierHead, LanguageModelHead
 from tests.model.conftest import alive, miniature
 
 POOLINGS = ["last", "mean", "max+mean", "attention"]
@@ -142,3 +142,16 @@ def test_the_head_takes_masked_positions_alone() -> None:
 def test_a_bare_base_says_so() -> None:
     with pytest.raises(ConfigError, match="replace_head"):
         Model(miniature("lab"))(torch.zeros(1, 1, dtype=torch.long))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", ["lab", "small"])
+def test_logits_are_made_of_their_parts(name: str, tied: bool) -> None:
+    torch.manual_seed(0)
+    model = Model(miniature(name), LanguageModel(tied=tied))
+    assert isinstance(model.head, LanguageModelHead)
+    hidden, table = torch.randn(3, 7, 16), model.base.embedding.weight
+    normed, weight, bias = model.head.parts(hidden, table)
+    logits = normed @ weight.t() if bias is None else normed @ weight.t() + bias
+    torch.testing.assert_close(logits, model.head(hidden, None, table))
+    assert (weight is table) == tied

@@ -1,0 +1,127 @@
+"""The loss of a language model, without the table of logits that it is the loss of.
+
+Scoring 50,001 tokens at 4,096 positions gives a table of 0.8 GB, and computing the loss and its gradient the usual way
+keeps three of them. Here the table exists a few rows at a time: a chunk's logits become probabilities in place, and the
+gradients are taken from them on the spot, in the forward pass, at the same three matrix products. Backward only scales
+what is there by the gradient that arrives.
+
+Shapes: N predictions, H hidden width, V vocabulary, R rows of one chunk.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = 1 << 23
+"Logits at a time. Small enough to stay near the caches, large enough that adding to the gradient of the weight, which \
+is read and written once per chunk, costs little beside the products."
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Sum the cross-entropy of `hidden @ weight.T + bias` against targets, and count the right guesses.
+
+    hidden (N, H), weight (V, H), bias (V), targets (N) → the sum, and how often the target had the highest score; the
+    count is None where gradients are wanted. Exact: the same numbers as `F.cross_entropy(…, reduction="sum")`, but for
+    the order of summation. Twice differentiable it is not.
+    """
+    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (hidden, weight, bias)):
+        total: Tensor = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+        return total, None
+    total, hits, _ = _sweep(hidden, weight, bias, targets, (False, False, False))
+    return total, hits
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum of losses whose gradients are ready before they are asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:  # noqa: ANN401
+        total, _, ctx.gradients = _sweep(hidden, weight, bias, targets, ctx.needs_input_grad[:3])
+        ctx.autocast = _autocast(hidden.device)
+        ctx.save_for_backward(hidden, weight, bias, targets)  # no copies; read only if backward comes twice
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        # What is handed over is let go of here, so that it can become `weight.grad` as it is, without a copy.
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            hidden, weight, bias, targets = ctx.saved_tensors
+            with torch.autocast(hidden.device.type, ctx.autocast, enabled=ctx.autocast is not None):
+                _, _, gradients = _sweep(hidden, weight, bias, targets, ctx.needs_input_grad[:3])
+        return *(None if each is None else each.mul_(incoming) for each in gradients), None
+
+
+def _sweep(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, wanted: tuple[bool, bool, bool]
+) -> tuple[Tensor, Tensor | None, Gradients]:
+    """Go over the predictions chunk by chunk: sum of losses, hits if no gradient is wanted, gradients as wanted."""
+    device, types = hidden.device, (hidden.dtype, weight.dtype, weight.dtype if bias is None else bias.dtype)
+    narrow = _autocast(device) or hidden.dtype  # of the products' factors
+    wide = torch.float32 if narrow in (torch.bfloat16, torch.float16) else narrow  # of losses and sums
+    with torch.autocast(device.type, enabled=False):
+        hidden, weight = hidden.to(narrow), weight.to(narrow)
+        bias = None if bias is None else bias.to(wide)
+        rows = max(1, min(len(hidden), CHUNK // len(weight)))
+        logits = torch.empty(rows, len(weight), dtype=wide, device=device)
+        total = torch.zeros((), dtype=wide, device=device)
+        hits = None if any(wanted) else torch.zeros((), dtype=torch.int64, device=device)
+        to_hidden = torch.empty_like(hidden) if wanted[0] else None
+        to_weight = torch.zeros_like(weight, dtype=wide) if wanted[1] else None
+        to_bias = torch.zeros_like(weight[:, 0], dtype=wide) if wanted[2] else None
+        for start in range(0, len(hidden), rows):
+            part, right = hidden[start : start + rows], targets[start : start + rows, None]  # (R, H), (R, 1)
+            table = _scores(part, weight, bias, logits[: len(part)])  # (R, V)
+            score, highest = table.gather(1, right), table.amax(1, keepdim=True)
+            if hits is not None:
+                hits += (table.argmax(1, keepdim=True) == right).sum()
+            torch.softmax(table, 1, out=table)
+            # The likeliest token has probability 1 / Σ exp(logit - highest), which gives the sum without another pass.
+            total += (highest - table.amax(1, keepdim=True).log() - score).sum()
+            if hits is not None:
+                continue
+            table.scatter_add_(1, right, table.new_full((1, 1), -1.0).expand(right.shape))
+            if to_bias is not None:
+                to_bias += table.sum(0)
+            slopes = table.to(narrow)
+            if to_hidden is not None:
+                torch.mm(slopes, weight, out=to_hidden[start : start + rows])
+            if to_weight is not None:
+                if narrow == wide:
+                    to_weight.addmm_(slopes.t(), part)
+                else:
+                    to_weight += slopes.t() @ part
+    found = (to_hidden, to_weight, to_bias)
+    return total, hits, _as_given(found, types)
+
+
+def _scores(part: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """Fill `out` (R, V) with the logits of part (R, H)."""
+    if part.dtype != out.dtype:
+        out.copy_(part @ weight.t())
+        return out if bias is None else out.add_(bias)
+    if bias is None:
+        return torch.mm(part, weight.t(), out=out)
+    return torch.addmm(bias, part, weight.t(), out=out)
+
+
+def _as_given(gradients: Gradients, types: tuple[torch.dtype, ...]) -> Gradients:
+    """Give each gradient the type of what it is the gradient of."""
+    hidden, weight, bias = (
+        None if each is None else each.to(kind) for each, kind in zip(gradients, types, strict=True)
+    )
+    return hidden, weight, bias
+
+
+def _autocast(device: torch.device) -> torch.dtype | None:
+    """Give the type that autocast wants products in, or None if it is off."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
