@@ -4,9 +4,9 @@ The prompt is read once, whatever the number of samples; then every sample is a 
 ends. With the cache a new token passes the layers once. Without it (for teaching, and for the test that both write the
 same) all tokens pass again at every step.
 
-A model reads no more than `maxlen` tokens at once, the longest it was trained on: learned positions end there, and the
-others lead where it has never been. When the text is longer, its beginning is let go, half a window at a time. The half
-that stays is then read again from position 0, so letting go costs one more pass per token, and never more.
+A model reads no more than a window of tokens at once, the longest it was trained on: learned positions end there, and
+the others lead where it has never been. When the text is longer, its beginning is let go, half a window at a time. The
+half that stays is then read again from position 0, so letting go costs one more pass per token, and never more.
 
 Shapes: B samples that go on, T time, V vocabulary.
 """
@@ -31,7 +31,7 @@ def window_begin(length: int, window: int) -> int:
 
 @torch.no_grad()
 def continuations(
-    model: Model, prompt: Sequence[int], chooser: Chooser, *, tokens: int, cached: bool = True
+    model: Model, prompt: Sequence[int], chooser: Chooser, *, tokens: int, window: int, cached: bool = True
 ) -> Iterator[list[tuple[int, int]]]:
     """Write on behind a prompt of at least one token; give each step's (sample, token), for the samples that go on.
 
@@ -42,7 +42,7 @@ def continuations(
     samples = torch.arange(len(chooser.samples), device=device)
     cache, begin = Cache(), 0
     for step in range(tokens):
-        before, begin = begin, window_begin(ids.shape[1], model.config.maxlen)
+        before, begin = begin, window_begin(ids.shape[1], window)
         if not cached:
             hidden = model.base(ids[:, begin:], causal=True)
         elif step == 0 or begin != before:

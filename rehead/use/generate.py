@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.use.learnt import WRITES, check_it_learnt
+from rehead.use.learnt import WRITES, check_it_learnt, longest_read
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -84,7 +84,7 @@ def generate(options: GenerateOptions) -> None:
 
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
-    ids = prompt_ids(tokenizer, prompt)
+    ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     with _one_core():
         samples = write(
@@ -95,17 +95,18 @@ def generate(options: GenerateOptions) -> None:
             n=options.n,
             tokens=options.tokens,
             seed=options.seed,
+            window=window,
             cached=options.cache,
             show=show,
         )
     if options.json:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
-    window, read = run.model.config.maxlen, len(ids) + max(len(each.ids) for each in samples) - 1
+    read = len(ids) + max(len(each.ids) for each in samples) - 1
     if read > window and not options.quiet:
         sys.stdout.flush()
         print(
-            f"note: this run reads {window:,} tokens at once. Prompt and text came to {read:,}, so their beginning was "
-            "let go on the way.",
+            f"note: this run has learnt to read {window:,} tokens at once. Prompt and text came to {read:,}: their "
+            "beginning was let go on the way.",
             file=sys.stderr,
         )
 
@@ -124,10 +125,11 @@ def write(
     n: int = 1,
     tokens: int = 100,
     seed: int = 0,
+    window: int | None = None,
     cached: bool = True,
     show: Callable[[int, str, bool], None] = lambda *_: None,
 ) -> list[Sample]:
-    """Continue a prompt n times, up to this many tokens each.
+    """Continue a prompt n times, up to this many tokens each, reading no more than `window` (or maxlen) at once.
 
     `show(sample, text, over)` is called as text comes: with what a sample has grown by, and whether it is over.
     """
@@ -139,7 +141,8 @@ def write(
     chooser = Chooser(sampling, prompt, n=n, seed=seed, end=tokenizer.eos, forbidden=forbidden)
     samples = [Sample() for _ in range(n)]
     streams = [TextStream(tokenizer, prompt) for _ in range(n)]
-    for step in continuations(model, prompt, chooser, tokens=tokens, cached=cached):
+    window = model.config.maxlen if window is None else window
+    for step in continuations(model, prompt, chooser, tokens=tokens, window=window, cached=cached):
         for number, token in step:
             sample, stream = samples[number], streams[number]
             sample.ended = token == tokenizer.eos

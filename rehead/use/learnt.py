@@ -20,12 +20,12 @@ FILLS = ("masked", "hybrid")
 
 
 def objectives(run: Run) -> list[str]:
-    """Name the objectives of a run in the order it met them: "document,masked+causal" has three.
+    """Name the objectives of a run in the order it met them: "document:0.8,masked+causal:0.2" has three.
 
     A run that does not say is taken for what its head is by nature: a language model reads from left to right.
     """
     said = run.details.get("objective")
-    if isinstance(said, str) and (names := re.findall(r"[^\s,+]+", said)):
+    if isinstance(said, str) and (names := re.findall(r"[^\s,+:]+", re.sub(r":[^,+]*", "", said))):
         return names
     return ["causal"] if isinstance(run.model.head_config, LanguageModel) else []
 
@@ -41,6 +41,14 @@ def predicts_the_next(run: Run) -> bool:
     Of several stages the last counts: the head has adapted to it.
     """
     return [each for each in objectives(run) if each in FILLS][-1:] == ["hybrid"]
+
+
+def longest_read(run: Run) -> int:
+    """Say how many tokens a run has read at once in training; if it does not say, what its positions are made for."""
+    options = run.details.get("options")
+    length = options.get("length") if isinstance(options, dict) else None
+    maxlen = run.model.config.maxlen
+    return min(length, maxlen) if type(length) is int and length > 0 else maxlen
 
 
 def check_it_learnt(run: Run, path: Path, wanted: tuple[str, ...], to: str) -> Tokenizer:

@@ -35,7 +35,7 @@ def written(
 ) -> list[list[int]]:
     chooser = Chooser(Sampling(**how), prompt, n=n, seed=1, end=END, forbidden=forbidden)
     samples: list[list[int]] = [[] for _ in range(n)]
-    for step in continuations(model, prompt, chooser, tokens=tokens, cached=cached):
+    for step in continuations(model, prompt, chooser, tokens=tokens, window=model.config.maxlen, cached=cached):
         for sample, token in step:
             samples[sample].append(token)
     return samples

@@ -184,7 +184,7 @@ def test_nothing_waits_in_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_window_is_told_when_it_was_passed(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["generate", saved("causal"), "--prompt", "a red apple fell. " * 12, "--greedy", "--tokens", "3"]
     _, err = printed(capsys, *arguments)
-    assert err.startswith("note: this run reads 48 tokens at once. Prompt and text came to ")
+    assert err.startswith("note: this run has learnt to read 48 tokens at once. Prompt and text came to ")
     assert err.count("\n") == 1
     assert printed(capsys, *arguments, "--quiet")[1] == ""
 

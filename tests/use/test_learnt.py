@@ -10,7 +10,15 @@ import pytest
 from rehead.errors import UserError
 from rehead.model import Classifier, LanguageModel, Model, Run
 from rehead.model.config import Head
-from rehead.use.learnt import FILLS, WRITES, check_it_learnt, objectives, predicts_the_next, what_it_learnt
+from rehead.use.learnt import (
+    FILLS,
+    WRITES,
+    check_it_learnt,
+    longest_read,
+    objectives,
+    predicts_the_next,
+    what_it_learnt,
+)
 from tests.model.conftest import miniature
 from tests.model.test_run import tiny_tokenizer
 
@@ -29,6 +37,7 @@ def a_run(objective: Any, head: Head | None = LM, tokenizer: bool = True) -> Run
         ("document,masked", ["document", "masked"]),
         ("masked+document", ["masked", "document"]),
         ("document, masked+causal", ["document", "masked", "causal"]),
+        ("document:0.8,masked+causal:0.2", ["document", "masked", "causal"]),
         (None, ["causal"]),
         ("", ["causal"]),
         (7, ["causal"]),
@@ -49,6 +58,21 @@ def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
 )
 def test_where_a_hidden_word_is_predicted(said: str, shifted: bool) -> None:
     assert predicts_the_next(a_run(said)) is shifted
+
+
+@pytest.mark.parametrize(
+    ("details", "length"),
+    [
+        ({"options": {"length": 20}}, 20),
+        ({"options": {"length": 90}}, 32),
+        ({"options": {"length": "20"}}, 32),
+        ({"options": {"length": 0}}, 32),
+        ({"options": 3}, 32),
+        ({}, 32),
+    ],
+)
+def test_how_much_was_read_at_once(details: dict[str, Any], length: int) -> None:
+    assert longest_read(Run(Model(miniature("bag")), details=details)) == length
 
 
 @pytest.mark.parametrize("said", ["causal", "hybrid", "document,causal", "causal+document", None])
