@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tokenizers
 from hypothesis import given
@@ -80,3 +82,14 @@ def test_only_the_end_is_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(500):
         stream.add(69)
     assert max(lengths) <= 5
+
+
+def test_french_reviews_of_a_sentencepiece_model(shared_data: Path) -> None:
+    model = shared_data / "cls-books" / "sentencepiece.french.model"
+    tokenizer = Tokenizer.from_sentencepiece(model, model.with_name("dict.txt"))
+    text = "Un livre très émouvant, que j'ai relu trois fois. Quel bonheur !"
+    ids = tokenizer.encode(text)
+    for cut in range(len(ids)):
+        pieces = streamed(tokenizer, ids[cut:], [tokenizer.eos, *ids[:cut]])
+        assert tokenizer.decode(ids[:cut]) + "".join(pieces) == tokenizer.decode(ids)
+        assert all(pieces[:-1])
