@@ -208,7 +208,7 @@ def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a ten
 
 @contextmanager
 def _one_core() -> Iterator[None]:
-    """Compute on one core. A step is too small to share: on a busy machine two take 3 times as long (`bench/generate.py`)."""
+    """Compute on one core: a step is too small to share. On a busy machine, two take 3 times as long."""
     import torch
 
     threads = torch.get_num_threads()

@@ -95,6 +95,8 @@ def test_penalty_counts_prompt_and_text_but_not_the_end_mark() -> None:
     scores[0, [END, 5, 7]] = torch.tensor([1.5, 3.0, 2.0])
     choosing = chooser(temperature=0.0, repetition_penalty=3.0)
     assert [choosing.choose(scores).item() for _ in range(3)] == [7, END, END]  # 5 was in the prompt: 3 / 3 < 2
+    scores[0, END] = 2.5
+    assert chooser(temperature=0.0, repetition_penalty=3.0).choose(scores).item() == END  # it begins the prompt, too
 
 
 @given(tokens=st.lists(st.integers(0, 3), max_size=30), size=st.integers(1, 4))
