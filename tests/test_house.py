@@ -94,6 +94,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--help"],
         ["--version"],
         ["inspect", "--help"],
+        ["pretrain", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
         ["data", "--help"],

@@ -32,7 +32,7 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, replicate, shard, spread_like, whole
+from rehead.training.distributed import World, has_bfloat16, replicate, shard, spread_like, whole
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
@@ -289,10 +289,9 @@ class _Training:
 
     def _precision(self) -> Any:  # noqa: ANN401 (a context manager of torch's)
         """Choose what matrices are multiplied in."""
-        wanted = self.options.precision == "bfloat16"
-        if self.options.precision == "auto":
-            wanted = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.autocast(self.world.device.type, torch.bfloat16) if wanted else nullcontext()
+        wanted = self.options.precision
+        bfloat16 = wanted == "bfloat16" or (wanted == "auto" and has_bfloat16(self.world.device))
+        return torch.autocast(self.world.device.type, torch.bfloat16) if bfloat16 else nullcontext()
 
     def _here(self, batch: Batch) -> dict[str, Tensor]:
         device = self.world.device
