@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -16,15 +16,6 @@ from tests.model.conftest import miniature
 # What is hidden in "a … apple" can only be told by what comes after it.
 SENTENCES = ["a red apple fell.", "a green pear fell.", "a yellow lemon rolled.", "le café était bon. 🎬"]
 TIME = 24
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Steps this small are faster on one core, and many times so when others are busy on the second."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @functools.cache
