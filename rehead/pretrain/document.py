@@ -46,6 +46,8 @@ LENGTH = 5.0
 POWER = 0.75
 DRAWN = 1000
 "Candidates drawn by frequency, beside the step's targets."
+TARGETS = 128
+"N-grams that a document is to predict in a step, on average at most."
 LONGEST = 4096
 "Tokens of a document that take part; of a longer one, a stretch drawn by chance."
 
@@ -94,6 +96,7 @@ class Document(Objective):
         self.output = nn.Embedding(rows, config.nhid, _weight=start)
         counts = count_rows(train, config, seed)
         self.kept = kept_share(counts, config.ntokens)
+        self.wanted = np.where(counts > 0, self.kept, 0.0)  # what was never counted cannot be learnt
         kept = counts * self.kept
         self.as_target = kept / kept.sum()
         "How likely a target is to be each row: (rows,)."
@@ -139,8 +142,11 @@ class Document(Objective):
         else:
             begin, end = stretches[grams.document].T
             inside = (grams.start + grams.size > begin) & (grams.start < end)
-        thinned = (chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < self.kept[grams.rows]
-        targets = grams.some(~inside & thinned)
+        wanted = np.where(inside, 0.0, self.wanted[grams.rows])  # chance to be a target
+        wanted *= np.minimum(1.0, TARGETS / np.maximum(1.0, np.bincount(grams.document, wanted, len(texts))))[
+            grams.document
+        ]
+        targets = grams.some((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
         draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
         drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
         candidates = np.unique(np.concatenate((targets.rows, drawn)))

@@ -56,8 +56,12 @@ def find_grams(texts: list[Ints], config: ModelConfig) -> Grams:
         here = slice(len(rows))
         whole = start[here] + n <= lengths[document[here]]  # not over the end of a document
         found.append(Grams(rows, document[here], start[here], np.full(len(rows), n)).some(whole))
+    if len(found) == 1:
+        return found[0]
     joined = Grams(*(np.concatenate(each) for each in zip(*found, strict=True)))
-    return joined.some(np.argsort(joined.document, kind="stable"))
+    # Numpy sorts numbers of 16 bits by counting, ten times as fast.
+    small = joined.document.astype(np.uint16) if len(texts) < 1 << 16 else joined.document
+    return joined.some(np.argsort(small, kind="stable"))
 
 
 def count_rows(store: Store, config: ModelConfig, seed: int) -> NDArray[np.float64]:

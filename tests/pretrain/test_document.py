@@ -39,7 +39,7 @@ class Stored:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, document: int) -> Any:  # noqa: ANN401
+    def __getitem__(self, document: int) -> Any:
         return self.texts[document]
 
 
@@ -54,11 +54,11 @@ def stored(count: int, seed: int = 0) -> Store:
     return cast(Store, Stored(texts))
 
 
-def config(**changes: Any) -> ModelConfig:  # noqa: ANN401
+def config(**changes: Any) -> ModelConfig:
     return preset("bag", **{"ntokens": NTOKENS, "nhid": 8, "ngrams": 3, "nbuckets": 64, **changes})
 
 
-def layered(**changes: Any) -> ModelConfig:  # noqa: ANN401
+def layered(**changes: Any) -> ModelConfig:
     return config(nlayers=1, nhead=2, positions="rotary", **changes)
 
 
@@ -136,7 +136,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     return loss, count
 
 
-def _choices(made: Document, step: int) -> Any:  # noqa: ANN401
+def _choices(made: Document, step: int) -> Any:
     at = np.arange(step * made.documents, (step + 1) * made.documents)
     epochs, positions = np.divmod(at, len(made.train_store))
     documents = module.shuffled(positions, len(made.train_store), made.seed, module.ORDER, epochs)
