@@ -40,6 +40,12 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "pretrain": Command(
+        "rehead.pretrain.run",
+        "PretrainOptions",
+        "command",
+        "train a base on unlabelled text",
+    ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",

@@ -29,6 +29,8 @@ class Progress:
     def __init__(self, what: str, total: int | None, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done = 0
+        self.note = ""
+        "What else there is to say of the job now, such as a loss."
         self.clock = clock
         self.started = clock()
 
@@ -70,7 +72,8 @@ class Lines(Progress):
     def finish(self) -> None:
         """Write how much was done, in how long."""
         seconds = self.clock() - self.started
-        self._write(f"{amount(self.done, self.unit)} in {duration(seconds)}")
+        note = f", {self.note}" if self.note else ""
+        self._write(f"{amount(self.done, self.unit)} in {duration(seconds)}{note}")
 
     def _state(self) -> str:
         seconds = self.clock() - self.started
@@ -81,6 +84,8 @@ class Lines(Progress):
         words.append(f"{amount(rate, self.unit)}/s")
         if self.total and rate:
             words.append(f"{duration((self.total - self.done) / rate)} left")
+        if self.note:
+            words.append(self.note)
         return ", ".join(words)
 
     def _write(self, state: str) -> None:
@@ -95,7 +100,7 @@ class Bar(Progress):
     def __init__(self, what: str, total: int | None, unit: str, bar: rich.progress.Progress) -> None:
         super().__init__(what, total, unit)
         self.bar = bar
-        self.task = bar.add_task(what, total=total, counts="", rate="")
+        self.task = bar.add_task(what, total=total, counts="", rate="", note="")
 
     def reach(self, done: int) -> None:
         """Move the bar."""
@@ -103,7 +108,8 @@ class Bar(Progress):
         seconds = self.clock() - self.started
         rate = f"{amount(done / seconds, self.unit)}/s" if seconds > 1 else ""
         of = f" of {amount(self.total, self.unit)}" if self.total else ""
-        self.bar.update(self.task, completed=done, counts=amount(done, self.unit) + of, rate=rate)
+        counts = amount(done, self.unit) + of
+        self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=self.note)
 
     def finish(self) -> None:
         """Fill the bar, also where the total was a guess."""
@@ -134,6 +140,7 @@ def progress(
             TextColumn("{task.fields[counts]}"),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
         )
         # A result printed meanwhile must stay on stdout: rich would carry it over to stderr.
         with RichProgress(*columns, console=Console(file=stream), redirect_stdout=False) as bar:

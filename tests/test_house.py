@@ -16,7 +16,7 @@ PACKAGE = Path(rehead.__file__).parent
 # Lowest first; rooms on one line do not import each other.
 FLOORS = [
     {"errors"},
-    {"options", "disk", "progress", "terminal"},
+    {"options", "disk", "progress", "terminal", "figures"},
     {"text"},
     {"model"},
     {"training"},
@@ -94,6 +94,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--help"],
         ["--version"],
         ["inspect", "--help"],
+        ["pretrain", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],

@@ -13,6 +13,7 @@ allocated, and every weight is finite. Whatever is wrong is one line that names 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import rehead
-from rehead.disk import file_inside, read_json, read_signed, sha256, whole_directory, write_json, write_signed
+from rehead.disk import file_inside, flush, read_json, read_signed, sha256, whole_directory, write_json, write_signed
 from rehead.errors import ConfigError, DamagedError, UserError, shown
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
@@ -50,31 +51,59 @@ class Run:
 
 def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
-    path, model = Path(path), run.model
+    path = Path(path)
+    tensors = _checked(run)
+    with whole_directory(path, replace=(CONFIG, *FILES) if overwrite else None) as directory:
+        _write(run, tensors, directory)
+    return path
+
+
+def save_into(run: Run, path: Path) -> None:
+    """Write a run into a directory that training has put other things into. It is a run once `config.json` is there."""
+    tensors = _checked(run)
+    ready = path / ".run"
+    shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
+    with whole_directory(ready) as directory:
+        _write(run, tensors, directory)
+    for name in (*(each for each in FILES if (ready / each).exists()), CONFIG):
+        (ready / name).replace(path / name)
+    ready.rmdir()
+    flush(path)
+
+
+def _checked(run: Run) -> dict[str, Tensor]:
+    """Give the tensors of a run, after checking that it is one that could be loaded again."""
+    model = run.model
     if run.labels is not None and not _good_names(run.labels):
         raise ConfigError(f"labels are {shown(run.labels)}. Expected a list of different, non-empty names.")
     _agree(model.config, model.head_config, run.tokenizer, run.labels)
-    tensors = {name: each.detach().contiguous() for name, each in model.state_dict().items()}
+    tensors = {name: each.detach().cpu().contiguous() for name, each in model.state_dict().items()}
     if odd := next((name for name, each in tensors.items() if each.dtype != torch.float32), None):
         raise ConfigError(f"{odd} is {tensors[odd].dtype}. Expected float32: save model.float().")
     if sick := next((name for name, each in tensors.items() if not each.isfinite().all()), None):
         raise ConfigError(f"{sick} holds NaN or infinity: this model cannot be saved as a good one.")
-    with whole_directory(path, replace=(CONFIG, *FILES) if overwrite else None) as directory:
+    return tensors
+
+
+def _write(run: Run, tensors: dict[str, Tensor], directory: Path) -> None:
+    model = run.model
+    try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-        if run.tokenizer is not None:
-            run.tokenizer.save(directory / TOKENIZER)
-        if run.labels is not None:
-            write_json(directory / LABELS, run.labels)
-        config = {
-            "format": FORMAT,
-            "rehead": rehead.__version__,
-            "model": to_dict(model.config),
-            "head": None if model.head_config is None else to_dict(model.head_config),
-            "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
-            "details": run.details,
-        }
-        write_signed(directory / CONFIG, config)
-    return path
+    except SafetensorError as error:  # safetensors has no other word for a disk that is full
+        raise UserError(f"{directory / WEIGHTS} cannot be written: {error}.") from error
+    if run.tokenizer is not None:
+        run.tokenizer.save(directory / TOKENIZER)
+    if run.labels is not None:
+        write_json(directory / LABELS, run.labels)
+    config = {
+        "format": FORMAT,
+        "rehead": rehead.__version__,
+        "model": to_dict(model.config),
+        "head": None if model.head_config is None else to_dict(model.head_config),
+        "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
+        "details": run.details,
+    }
+    write_signed(directory / CONFIG, config)
 
 
 def load(path: str | Path) -> Run:
@@ -83,6 +112,8 @@ def load(path: str | Path) -> Run:
     try:
         if not root.is_dir():
             raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
+        if not (root / CONFIG).exists() and (root / "checkpoints").is_dir():
+            raise DamagedError(f"{root}: its training has not finished. Go on with it: add --resume to its command.")
         if not (root / CONFIG).exists():
             raise DamagedError(f"{root}: not a run: {CONFIG} is missing. Give the directory that training wrote.")
         return _load(root)

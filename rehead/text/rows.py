@@ -60,7 +60,11 @@ class LanguageModelRows:
 
     def read(self, step: int, batch: int, rank: int = 0, world: int = 1) -> Rows:
         """Read the rows that a rank takes at a step of `batch` rows."""
-        epochs, positions = np.divmod(places(step, batch, rank, world), len(self))
+        return self.at(places(step, batch, rank, world))
+
+    def at(self, places: NDArray[np.int64]) -> Rows:
+        """Read the rows at some places of the endless sequence of epochs."""
+        epochs, positions = np.divmod(places, len(self))
         rows = shuffled(positions, len(self), self.seed, SHUFFLE, epochs)
         opened = number(self.seed, OPEN, epochs) % np.uint64(self.tokens)
         starts = opened.astype(np.int64) + rows * self.time

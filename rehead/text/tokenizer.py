@@ -120,6 +120,17 @@ class Tokenizer:
             inner = tokenizers.Tokenizer.from_str(text)
         return cls(inner, name)
 
+    def with_mask(self) -> Tokenizer:
+        """Give this tokenizer with a [MASK] token, for a model that learns by guessing hidden ones."""
+        from tokenizers import AddedToken
+
+        if self.mask is not None:
+            return self
+        other = Tokenizer.from_json(self.to_json(), self.name)
+        other.inner.add_special_tokens([AddedToken(MASK, special=True, normalized=False)])
+        note = f"{self.name} has no {MASK} token: one was added, as number {self.vocab_size}"
+        return Tokenizer(other.inner, self.name, [*self.notes, note])
+
     def to_json(self) -> str:
         """Give the text of its `tokenizer.json`."""
         text: str = self.inner.to_str()

@@ -74,7 +74,7 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
-        """Give the held-out batches that fall to this part; the same ones every time."""
+        """Give this part of the held-out batches: the same every time, and as many of them for every part."""
         raise NotImplementedError
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
@@ -87,4 +87,12 @@ class Objective(nn.Module):
 
     def row_tables(self) -> list[nn.Parameter]:
         """Name the big tables of which a step touches few rows: their gradients may be sparse. None, by default."""
+        return []
+
+    def row_rates(self) -> dict[nn.Parameter, Tensor]:
+        """Say, for some of these tables, how fast each row moves: factors of shape (rows,). All alike, by default."""
+        return {}
+
+    def idle(self) -> list[nn.Parameter]:
+        """Name the parameters that this objective leaves alone, such as a head that another one trains."""
         return []

@@ -253,6 +253,7 @@ def _memory(count: int) -> str:
 
 def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Run | None) -> list[str]:
     """Draw what there is to draw; give the lines to say about it."""
+    from rehead.figures import save_figures
     from rehead.use import pictures
 
     figures, notes = {"mask": pictures.draw_mask()}, []
@@ -263,5 +264,5 @@ def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Ru
         notes.append("this model has no positions to draw")
     else:
         figures["positions"] = pictures.draw_positions(config, None if run is None else run.model)
-    saved = pictures.save_figures(figures, directory, overwrite=options.overwrite)
+    saved = save_figures(figures, directory, overwrite=options.overwrite)
     return ["drew " + ", ".join(map(str, saved.paths)), *notes, *saved.notes]

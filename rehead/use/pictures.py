@@ -1,20 +1,15 @@
-"""Pictures of a model: its mask, its positions, its attention. Each as PNG to look at and SVG to print.
-
-One scale of colours throughout (cividis: even to the eye, and the same to a colour-blind one), dark for little.
-"""
+"""Pictures of a model: its mask, its positions, its attention. They are saved by `rehead.figures`."""
 
 from __future__ import annotations
 
-import contextlib
 import textwrap
-import warnings
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
 from rehead.errors import UserError
+from rehead.figures import COLOURS, INK, new_figure, style
 from rehead.model.config import ModelConfig
 from rehead.model.masks import square_mask
 from rehead.model.model import Model
@@ -26,49 +21,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-COLOURS = "cividis"
-INK = "#22303c"
 HIDDEN = "#e4e8ec"
 MASK_SIZE = 12  # positions in the picture of the mask: enough to see the stair, few enough to read the numbers
 MOST_TOKENS = 40  # in a picture of attention, so that the words beside it can be read
 MOST_SQUARES, MOST_ACROSS = 24, 8  # layers × heads in one picture, and side by side
 MOST_POSITIONS = 128
 
-# Scripts that matplotlib's own font lacks are drawn from one of these, where the machine has it.
-FALLBACK_FONTS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Arial Unicode MS",
-    "Hiragino Sans", "Microsoft YaHei", "Segoe UI Emoji",
-)  # fmt: skip
 
-
-@contextlib.contextmanager
-def _style() -> Iterator[None]:
-    _matplotlib()
-    import matplotlib.style
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    settings = {
-        "font.family": ["DejaVu Sans", *(name for name in FALLBACK_FONTS if name in installed)],
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.edgecolor": INK,
-        "axes.labelcolor": INK,
-        "text.color": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "svg.fonttype": "none",  # words stay words, to be searched and copied
-        "svg.hashsalt": "rehead",  # and two drawings of one figure are the same file
-    }
-    with matplotlib.style.context(["default", settings]):  # whatever the user's own style
-        yield
-
-
-@_style()
+@style()
 def draw_mask(n: int = MASK_SIZE) -> Figure:
     """The square mask: row i is what position i may read."""
     mask = square_mask(n)
-    figure = _figure(5.6, 5.4)
+    figure = new_figure(5.6, 5.4)
     axes = figure.add_subplot()
     axes.imshow(mask.isinf().numpy(), cmap="cividis_r", vmin=-0.35, vmax=1.2)
     for row in range(n):
@@ -87,14 +51,14 @@ def draw_mask(n: int = MASK_SIZE) -> Figure:
     return figure
 
 
-@_style()
+@style()
 def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
     """Positions as a heat map, and how alike two positions are by their distance.
 
     Learned positions are those of the model, which has to be given for them.
     """
     values, title, unit = _position_values(config, model)
-    figure = _figure(11.0, 4.6)
+    figure = new_figure(11.0, 4.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     bound = float(values.abs().max()) or 1.0
     image = left.imshow(values.numpy(), aspect="auto", cmap=COLOURS, vmin=-bound, vmax=bound, interpolation="nearest")
@@ -133,7 +97,7 @@ def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], lis
     )
 
 
-@_style()
+@style()
 def draw_attention(run: Run, text: str, causal: bool) -> dict[str, Figure]:
     """Who looks at whom: a square for each layer and head, over the tokens of the text.
 
@@ -182,7 +146,7 @@ def _squares(
     width, height = side * across + edge + 1.8, (side + 0.35) * down + edge + 1.2
     hidden = square_mask(len(words)).isinf() if causal else torch.tensor(False)
     highest = max(float(each.max()) for each in squares.values())
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(squares) :]:
         axes.set_visible(False)
@@ -201,33 +165,6 @@ def _squares(
     figure.supylabel("token that reads", fontsize=9)
     figure.colorbar(image, ax=grid, label="attention weight (each row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
     return figure
-
-
-class Saved(NamedTuple):
-    """Where pictures went, and what there is to say about them."""
-
-    paths: list[Path]
-    notes: list[str]
-
-
-@_style()
-def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> Saved:
-    """Write every figure as NAME.png and NAME.svg; the same figure gives the same bytes."""
-    paths = [directory / f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
-    if not overwrite and (there := next((path for path in paths if path.exists()), None)):
-        raise UserError(f"{there} exists already. Choose another directory, or add --overwrite.")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            for name, figure in figures.items():
-                figure.savefig(directory / f"{name}.png", dpi=160)
-                figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-    except OSError as error:
-        raise UserError(f"{directory}: the pictures cannot be written there ({error.strerror}).") from None
-    lacking = any("Glyph" in str(each.message) for each in caught)
-    note = "no font on this machine has some of these characters: the PNG shows boxes for them, the SVG keeps the text"
-    return Saved(paths, [note] if lacking else [])
 
 
 def _position_values(config: ModelConfig, model: Model | None) -> tuple[Tensor, str, str]:
@@ -256,23 +193,6 @@ def _label(piece: str) -> str:
     """Show a token so that it can be told from its neighbours: spaces visible, line breaks named, not too long."""
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in piece.replace(" ", "▁"))
     return shown if len(shown) <= 16 else shown[:15] + "…"
-
-
-def _figure(width: float, height: float) -> Figure:
-    _matplotlib()
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
-
-
-def _matplotlib() -> None:
-    """Say what to install where matplotlib is missing, or what is wrong where it cannot start."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise UserError("pictures need matplotlib: pip install 'rehead[plots]'.") from None
-    except ValueError as error:
-        raise UserError(f"matplotlib cannot start: {error}. Check MPLBACKEND and matplotlibrc.") from None
 
 
 def _grid(axes: Axes, n: int) -> None:

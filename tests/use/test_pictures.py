@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rehead.errors import UserError
+from rehead.figures import save_figures
 from rehead.model import LanguageModel, Run, square_mask
 from rehead.model.positions import Learned, sinusoidal_table
 from rehead.use.pictures import (
@@ -15,7 +16,6 @@ from rehead.use.pictures import (
     draw_attention,
     draw_mask,
     draw_positions,
-    save_figures,
     similarity_by_distance,
 )
 from tests.model.conftest import alive, miniature

@@ -1,0 +1,40 @@
+"""Next-token prediction under the square mask, at every position: what a generator is trained with."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from rehead.pretrain.row_objective import RowObjective, hits, tensor
+from rehead.text.rows import LanguageModelRows
+from rehead.training.objective import Batch, Measures, Sums
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Causal(RowObjective):
+    """Every token is predicted from those before it."""
+
+    name = "causal"
+    weights = MappingProxyType({"causal": 1.0})
+
+    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+        """Read the rows; they have one token more than the model reads, which is predicted."""
+        ids = rows.at(at).ids
+        count = len(ids) * (ids.shape[1] - 1)
+        return Batch({"ids": tensor(ids)}, {"causal": count}, count)
+
+    def forward(self, tensors: dict[str, Tensor]) -> Sums:
+        """Sum the losses of all positions: ids (B, T + 1)."""
+        ids = tensors["ids"]
+        hidden = self.model.base(ids[:, :-1], causal=True)
+        loss, right = self.predict(hidden.flatten(0, 1), ids[:, 1:].flatten())
+        return Sums({"causal": loss}, hits("causal", right))
+
+    def report(self, measures: Measures) -> dict[str, float]:
+        """Say loss, perplexity and how often the next token was guessed."""
+        return self.report_of(measures, "causal")

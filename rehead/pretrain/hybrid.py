@@ -1,0 +1,96 @@
+"""Masked and causal rows in one run, one head for both: the base can generate, and read both ways.
+
+For one head to serve both, a hidden token is predicted one position early, by the hidden state before it, as the next
+token is. What differs is only what may be read: everything, or what came before.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from rehead.errors import UserError
+from rehead.model.model import Model
+from rehead.pretrain.masking import EVALUATED, Masking
+from rehead.pretrain.row_objective import RowObjective, hits, tensor
+from rehead.text.order import number
+from rehead.text.rows import LanguageModelRows
+from rehead.text.store_part import Store
+from rehead.training.objective import Batch, Measures, Sums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DIRECTION = 8  # what a random choice is for, as part of its key
+
+
+class Hybrid(RowObjective):
+    """Some rows are read under the square mask, the others both ways with tokens hidden."""
+
+    name = "hybrid"
+    weights = MappingProxyType({"causal": 0.5, "masked": 0.5})
+
+    def __init__(
+        self,
+        model: Model,
+        train: Store,
+        valid: Store,
+        masking: Masking,
+        *,
+        time: int,
+        batch: int,
+        seed: int,
+        causal_rows: float = 0.5,
+    ) -> None:
+        if not 0 < causal_rows < 1:
+            raise UserError(f"--causal-rows {causal_rows:g}: must lie between 0 and 1.")
+        super().__init__(model, train, valid, time=time, batch=batch, seed=seed)
+        self.masking, self.causal_rows = masking, causal_rows
+
+    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+        """Read the rows and deal them to the two ways; in validation all of them go both ways."""
+        ids = rows.at(at).ids  # (B, T + 1)
+        if validating:
+            forward = backward = np.ones(len(at), bool)
+        else:
+            draw = number(seed, DIRECTION, at) >> np.uint64(11)
+            forward = draw.astype(np.float64) * 2.0**-53 < self.causal_rows
+            backward = ~forward
+        both = ids[backward, :-1]
+        hidden = self.masking.hide(both, at[backward], seed, EVALUATED if validating else None)
+        hidden.chosen[:, 0] = False  # nothing stands before it that could predict it
+        read = np.where(hidden.chosen, hidden.ids, both)
+        # Hidden state i predicts token i + 1, in the flat batch of the rows that are read both ways.
+        places = hidden.chosen.reshape(-1).nonzero()[0] - 1
+        tensors = {
+            "causal": tensor(ids[forward]),
+            "ids": tensor(read),
+            "places": tensor(places),
+            "targets": tensor(both[hidden.chosen]),
+        }
+        counts = {"causal": float(forward.sum()) * (ids.shape[1] - 1), "masked": float(len(places))}
+        return Batch(tensors, counts, (int(forward.sum()) + len(both)) * (ids.shape[1] - 1))
+
+    def forward(self, tensors: dict[str, Tensor]) -> Sums:
+        """Sum the losses of both kinds of rows: causal (B₁, T + 1), ids (B₂, T), places and targets (N,)."""
+        ids = tensors["causal"]
+        ahead = self.model.base(ids[:, :-1], causal=True).flatten(0, 1)
+        causal, causal_hits = self.predict(ahead, ids[:, 1:].flatten())
+        both = self.model.base(tensors["ids"], causal=False).flatten(0, 1)
+        masked, masked_hits = self.predict(both[tensors["places"]], tensors["targets"])
+        losses = {"causal": causal, "masked": masked}
+        return Sums(losses, hits("causal", causal_hits) | hits("masked", masked_hits))
+
+    def report(self, measures: Measures) -> dict[str, float]:
+        """Say how well both are done; the loss is what is optimised."""
+        causal, masked = (self.report_of(measures, name) for name in ("causal", "masked"))
+        return {
+            "loss": 0.5 * (causal["loss"] + masked["loss"]),
+            "perplexity": causal["perplexity"],
+            "accuracy": masked["accuracy"],
+            "causal_loss": causal["loss"],
+            "masked_loss": masked["loss"],
+        }

@@ -1,0 +1,58 @@
+"""BERT's masked language modelling: hidden tokens are guessed from both sides.
+
+The head, most of the work at a large vocabulary, is computed at the hidden positions alone.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from rehead.model.model import Model
+from rehead.pretrain.masking import EVALUATED, Masking
+from rehead.pretrain.row_objective import RowObjective, hits, tensor
+from rehead.text.rows import LanguageModelRows
+from rehead.text.store_part import Store
+from rehead.training.objective import Batch, Measures, Sums
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Masked(RowObjective):
+    """Hidden tokens are predicted where they stand, reading both ways."""
+
+    name = "masked"
+    weights = MappingProxyType({"masked": 1.0})
+
+    def __init__(
+        self, model: Model, train: Store, valid: Store, masking: Masking, *, time: int, batch: int, seed: int
+    ) -> None:
+        super().__init__(model, train, valid, time=time, batch=batch, seed=seed)
+        self.masking = masking
+
+    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+        """Read the rows and hide some tokens."""
+        ids = rows.at(at).ids[:, :-1]
+        hidden = self.masking.hide(ids, at, seed, EVALUATED if validating else None)
+        targets = ids[hidden.chosen]
+        places = hidden.chosen.reshape(-1).nonzero()[0]
+        tensors = {"ids": tensor(hidden.ids), "places": tensor(places), "targets": tensor(targets)}
+        return Batch(tensors, {"masked": len(targets)}, ids.size)
+
+    def forward(self, tensors: dict[str, Tensor]) -> Sums:
+        """Sum the losses of the hidden positions: ids (B, T), their places in the flat batch (N,), targets (N,)."""
+        hidden = self.model.base(tensors["ids"], causal=False)  # (B, T, H)
+        return self.sums(hidden, tensors)
+
+    def sums(self, hidden: Tensor, tensors: dict[str, Tensor]) -> Sums:
+        """Sum the losses where something was hidden."""
+        loss, right = self.predict(hidden.flatten(0, 1)[tensors["places"]], tensors["targets"])
+        return Sums({"masked": loss}, hits("masked", right))
+
+    def report(self, measures: Measures) -> dict[str, float]:
+        """Say loss, perplexity and how often a hidden token was guessed, at 15 % hidden."""
+        return self.report_of(measures, "masked")

@@ -1,0 +1,96 @@
+"""The options of `rehead pretrain`. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, flag, positional
+from rehead.pretrain.recipe import Stage
+from rehead.text.documents import ReadOptions
+from rehead.training.options import TrainingOptions
+
+
+@dataclass(kw_only=True)
+class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
+    """Pretrain a base on unlabelled text."""
+
+    texts: list[str] = positional(metavar="TEXT")
+    "Files, folders or globs, or - for standard input."
+
+    out: Path = flag(metavar="RUN")
+    "Directory of the run."
+
+    preset: Literal["lab", "small", "base", "bag"] = "small"
+    "The shape of the model."
+
+    objective: str = "document"
+    "causal, masked, hybrid, document; A,B: one after the other; A+B: together; A:0.8,B:0.2: shares of the budget."
+
+    tokenizer: Path | None = None
+    "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
+
+    vocab: int | None = flag(None, metavar="N")
+    "Size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
+
+    epochs: float | None = flag(None, metavar="N")
+    "Budget: read the text this many times."
+
+    tokens: float | None = flag(None, metavar="N")
+    "Budget: read this many tokens."
+
+    minutes: float | None = flag(None, metavar="N")
+    "Budget: train for so long; encoding the text is not counted."
+
+    length: int = flag(256, metavar="T")
+    "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."
+
+    mask_share: float = 0.15
+    "Share of the tokens that masked and hybrid hide; validation always hides 15 %."
+
+    next_sentence: bool = False
+    "With masked: also ask whether one half of a row followed the other, as BERT did."
+
+    causal_rows: float = 0.5
+    "With hybrid: share of the rows that are read under the square mask."
+
+    nhid: int | None = flag(None, metavar="N")
+    "Width of the hidden states (default: the preset's own)."
+
+    nlayers: int | None = flag(None, metavar="N")
+    "Number of layers (default: the preset's own)."
+
+    nhead: int | None = flag(None, metavar="N")
+    "Number of attention heads (default: the preset's own)."
+
+    skip_empty: bool = True
+    "Leave empty texts out, and say how many; --no-skip-empty stops at the first."
+
+    resume: bool = False
+    "Go on with a run that was interrupted: the same command, and this."
+
+    overwrite: bool = False
+    "Replace a run that is already there."
+
+
+def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
+    """Refuse what contradicts itself before anything is read or written."""
+    named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
+    if len(named) > 1:
+        raise UserError(f"--{named[0]} and --{named[1]} are two budgets. Give one.")
+    for name in named:
+        if not 0 < getattr(options, name) < float("inf"):
+            raise UserError(f"--{name} {getattr(options, name):g}: must be above 0.")
+    if options.length < 2:
+        raise UserError(f"--length {options.length}: must be 2 or more.")
+    if options.batch < options.length:
+        raise UserError(f"--batch {options.batch} is less than one row of --length {options.length} tokens.")
+    used = {name for stage in stages for name in stage.objectives}
+    if options.next_sentence and "masked" not in used:
+        raise UserError(f"--next-sentence goes with --objective masked, not with {options.objective}.")
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
+    if options.tokenizer is not None and options.vocab is not None:
+        raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")

@@ -1,0 +1,94 @@
+"""What the language-model objectives share: rows of text, and the held-out ones.
+
+A row is `time` tokens of the corpus in one piece; documents in it are separated by the end mark, and attention crosses
+that mark, as in GPT-2 and in the classic lab: keeping it inside documents would take a mask for every row.
+
+Shapes: B rows, T time, N predictions, H hidden width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rehead.errors import ConfigError
+from rehead.model.heads import LanguageModelHead
+from rehead.model.model import Model
+from rehead.text.order import part_of, places
+from rehead.text.rows import LanguageModelRows
+from rehead.text.store_part import Store
+from rehead.training.cross_entropy import linear_cross_entropy
+from rehead.training.objective import Batch, Measures, Objective
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VALIDATION = 4  # what a random choice is for, as part of its key
+
+
+class RowObjective(Objective):
+    """An objective on rows of tokens. A subclass makes a batch of them (`make`), and the loss."""
+
+    def __init__(self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int) -> None:
+        """Train on rows of `time` tokens, about `batch` tokens in a step."""
+        super().__init__(model)
+        if not isinstance(model.head, LanguageModelHead):
+            raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
+        self.seed = seed
+        self.rows = LanguageModelRows(train, self.stretch(time), seed)
+        self.per_step = max(1, batch // time)
+        shortest = min(self.stretch(time), int(valid.offsets[-1]))
+        self.valid_rows = LanguageModelRows(valid, shortest, seed)
+
+    def stretch(self, time: int) -> int:
+        """How many tokens of the corpus a row of `time` tokens takes."""
+        return time
+
+    def steps_in_epoch(self) -> float:
+        """How many steps show every token once."""
+        return len(self.rows) / self.per_step
+
+    def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
+        """Read one part of a step's rows."""
+        return self.make(self.rows, places(step, self.per_step, part, parts), self.seed)
+
+    def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
+        """Give the held-out rows, every one once, in batches of as many as a step has."""
+        for begin in range(0, len(self.valid_rows), self.per_step):
+            at = np.arange(begin, min(begin + self.per_step, len(self.valid_rows)))
+            yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], VALIDATION, validating=True)
+
+    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+        """Make a batch of the rows at some places; `seed` is for what is drawn by chance."""
+        raise NotImplementedError
+
+    def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Sum the losses of some predictions: hidden (N, H), targets (N,); outside training, count the hits too."""
+        assert isinstance(self.model.head, LanguageModelHead)  # noqa: S101 (checked when this was made)
+        return linear_cross_entropy(*self.model.head.parts(hidden, self.model.base.embedding.weight), targets)
+
+    def row_tables(self) -> list[nn.Parameter]:
+        """Name the table of the n-grams, where there is one."""
+        ngrams = self.model.base.ngrams
+        return [] if ngrams is None else [ngrams.weight]
+
+    def report_of(self, measures: Measures, name: str) -> dict[str, float]:
+        """Give loss, perplexity and accuracy of one kind of prediction."""
+        loss = measures.mean(name)
+        right = measures.others[f"{name}_hits"] / max(measures.counts[name], 1.0)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right}
+
+
+def hits(name: str, count: Tensor | None) -> dict[str, Tensor]:
+    """Name the hits of a kind of prediction, where they were counted."""
+    return {} if count is None else {f"{name}_hits": count}
+
+
+def tensor(array: NDArray[np.int64]) -> Tensor:
+    """Make a tensor of an array, without a copy."""
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,427 @@
+"""The training loop: one for pretraining, fine-tuning and training from scratch.
+
+    for every phase: for every step until the budget is used up:
+        read this process's parts of the step's batch (a thread has read them ahead)
+        share the counts → forward and backward, part by part → share the losses → clip → optimizers
+        now and then: write a line, look at the held-out part, save a checkpoint
+
+Everything that a step depends on is either in the checkpoint or a function of the step's number: the batch, the seed of
+its dropout, the learning rate. So a run that is killed and resumed ends byte for byte where the other one ends. What
+the processes decide together (stop, validate, save) they decide from numbers that all of them share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rehead.errors import DamagedError, UserError
+from rehead.progress import Progress, amount, progress
+from rehead.text.order import number
+from rehead.training import checkpoint
+from rehead.training.ahead import ahead
+from rehead.training.budget import Budget, Schedule
+from rehead.training.checkpoint import Checkpoint, Tensors
+from rehead.training.distributed import World, has_bfloat16, replicate, shard, spread_like, whole
+from rehead.training.objective import Batch, Measures, Objective
+from rehead.training.optimizers import Optimizers, Rates, clip
+from rehead.training.options import TrainingOptions
+from rehead.training.record import Record, memory
+from rehead.training.row_optimizer import expect_sparse
+from rehead.training.stopping import Stopped, told_to_stop
+
+CHECKPOINTS, BEST = "checkpoints", "best"
+LOG_EVERY = 10  # steps between two lines of metrics
+DROPOUT = 3  # what a random choice is for, as part of its key
+
+
+@dataclass
+class Phase:
+    """One objective, for how long and how fast."""
+
+    objective: Objective
+    budget: Budget
+    rates: Rates
+
+
+@dataclass
+class State:
+    """Where a run is: all that the loop knows and a checkpoint must keep, beside the tensors."""
+
+    step: int = 0
+    "Steps done, over all phases."
+    tokens: int = 0
+    "Tokens read, over all phases and processes."
+    seconds: float = 0.0
+    "Time spent, pauses between a crash and its resuming left out."
+    phase: int = 0
+    phase_step: int = 0
+    phase_tokens: int = 0
+    phase_seconds: float = 0.0
+    validated: int = -1
+    "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
+    best: float | None = None
+    "The lowest held-out loss of this phase, at step `best_step`."
+    best_step: int = 0
+    best_measured: dict[str, float] = field(default_factory=dict)
+    "What validation found then, and the last time; what is not a finite number is left out."
+    measured: dict[str, float] = field(default_factory=dict)
+    lines: int = 0
+    "Lines written to metrics.jsonl."
+    losses: dict[str, float] = field(default_factory=dict)
+    "Sums of the losses since the last line of metrics."
+    counts: dict[str, float] = field(default_factory=dict)
+
+
+def train(
+    phases: list[Phase],
+    options: TrainingOptions,
+    world: World,
+    directory: Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> State:
+    """Train phase after phase; afterwards the model has the weights that did best on the held-out part.
+
+    `directory` receives `metrics.jsonl` and `checkpoints/`. Raises `Stopped` when told to stop by SIGINT or SIGTERM,
+    after saving where it was.
+    """
+    folder = directory / CHECKPOINTS
+    found = checkpoint.newest(folder, say) if resume else None
+    state = State() if found is None else _state(found)
+    if resume:
+        say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
+    if world.total([float(state.step)]) != [float(state.step * world.size)]:
+        raise UserError(f"{folder} is not the same for all processes. --out must be a directory that they share.")
+    record = None
+    if world.first:
+        folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.clear_leftovers(folder)
+        checkpoint.clear_after(folder, state.step)
+        record = Record(directory / "metrics.jsonl", state.lines)
+    world.wait()
+    with told_to_stop() as stopping:
+        for place, phase in enumerate(phases):
+            if place < state.phase:
+                continue
+            if place > state.phase:
+                state = dataclasses.replace(
+                    State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
+                )
+            training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
+            if len(phases) > 1:
+                training.what = f"{phase.objective.name} ({place + 1} of {len(phases)})"
+            training.last = place == len(phases) - 1
+            training.begin(found)
+            found = None
+            training.run()
+    training.take_best(say)
+    return state
+
+
+class _Training:
+    """One phase in progress."""
+
+    def __init__(
+        self,
+        phase: Phase,
+        state: State,
+        options: TrainingOptions,
+        world: World,
+        folder: Path,
+        record: Record | None,
+        *,
+        quiet: bool,
+        stopping: list[int],
+    ) -> None:
+        self.objective, self.budget = phase.objective, phase.budget
+        self.state, self.options, self.world = state, options, world
+        self.folder, self.record, self.stopping = folder, record, stopping
+        self.quiet = quiet or not world.first
+        self.what, self.last = phase.objective.name, True
+        self.schedule = Schedule(options.warmup, options.decay)
+        self.parts = options.accumulate * world.size
+        self.mine = range(world.rank * options.accumulate, (world.rank + 1) * options.accumulate)
+        self.module: nn.Module = self.objective
+        self.optimizers = self._prepare(phase.rates)
+        self.saved_at, self.saved_step = state.seconds, -1
+        self.saved_best, self.factor = state.best_step, 0.0
+
+    def _prepare(self, rates: Rates) -> Optimizers:
+        """Bring the objective to its device, spread it, and choose its optimizers."""
+        objective, options = self.objective, self.options
+        idle = set(objective.idle())
+        for parameter in objective.parameters():
+            parameter.requires_grad_(parameter not in idle)
+        objective.to(self.world.device)
+        expect_sparse(objective, [] if options.shard or self.world.device.type != "cpu" else objective.row_tables())
+        if options.shard:
+            shard(objective, list(objective.model.base.layers), self.world)
+        else:
+            self.module = replicate(objective, self.world)
+        if options.compile:
+            for layer in objective.model.base.layers:
+                layer.compile()
+        return Optimizers(objective, rates, options.optimizer, sharded=options.shard)
+
+    def begin(self, found: Checkpoint | None) -> None:
+        """Put a checkpoint's tensors back, if there is one."""
+        if found is None:
+            return
+        try:
+            load_tensors(self.objective, found.model)
+            self.optimizers.load(found.optimizer)
+            self.saved_step = self.state.step
+        except DamagedError as error:
+            raise DamagedError(f"the checkpoint of step {self.state.step} does not fit: {error}") from None
+
+    def run(self) -> None:
+        """Train until the budget is used up."""
+        state = self.state
+        total, unit = self._size()
+        with (
+            progress(self.what, total, unit=unit, quiet=self.quiet) as bar,
+            ahead(self._read, state.phase_step) as batches,
+        ):
+            self._validate_if_due()
+            clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
+            began, began_tokens = state.seconds, state.tokens
+            while self._fraction() < 1:
+                totals, parts = self._share(next(batches), time.monotonic() - clock)
+                passed = totals.pop("seconds")
+                state.seconds, state.phase_seconds = before[0] + passed, before[1] + passed
+                stop, tokens = totals.pop("stop"), int(totals.pop("tokens"))
+                if stop:
+                    self._save()
+                    raise Stopped(self.stopping[0] if self.stopping else signal.SIGTERM)
+                losses, norm = self._step(parts, totals, tokens)
+                state.step, state.phase_step = state.step + 1, state.phase_step + 1
+                state.tokens, state.phase_tokens = state.tokens + tokens, state.phase_tokens + tokens
+                for name, loss in losses.items():
+                    state.losses[name] = state.losses.get(name, 0.0) + loss
+                    state.counts[name] = state.counts.get(name, 0.0) + totals[name]
+                rate = (state.tokens - began_tokens) / max(state.seconds - began, 1e-9)
+                if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1:
+                    self._write_line(bar, norm, rate)
+                self._show(bar)
+                self._validate_if_due()
+                self._save_if_due()
+            if self.last:
+                self._save()
+        if self.world.first and self.last:
+            checkpoint.clear(self.folder, keep=1)
+            checkpoint.clear_but(self.folder / BEST, {state.best_step})
+
+    def _size(self) -> tuple[int, str]:
+        """Tell how long the phase is, as the progress line counts it."""
+        if self.budget.kind == "minutes":
+            return math.ceil(60 * self.budget.amount), "s"
+        return math.ceil(self.budget.amount), self.budget.kind
+
+    def _show(self, bar: Progress) -> None:
+        state = self.state
+        done = {"steps": state.phase_step, "tokens": state.phase_tokens, "minutes": int(state.phase_seconds)}
+        bar.reach(min(done[self.budget.kind], bar.total or 0))
+
+    def _fraction(self, steps: float = 0, tokens: float = 0) -> float:
+        """Which part of the budget is used up, or will be after so much more."""
+        state = self.state
+        return self.budget.fraction(
+            steps=state.phase_step + steps, tokens=state.phase_tokens + tokens, seconds=state.phase_seconds
+        )
+
+    def _read(self, step: int) -> list[Batch]:
+        return [self.objective.read(step, part, self.parts) for part in self.mine]
+
+    def _share(self, parts: list[Batch], seconds: float) -> tuple[dict[str, float], list[Batch]]:
+        """Add up the counts of all parts of the step, over all processes; the first one's clock is everybody's."""
+        totals = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
+        totals |= {"tokens": float(sum(part.tokens for part in parts)), "stop": float(bool(self.stopping))}
+        totals |= {"seconds": seconds if self.world.first else 0.0}
+        return dict(zip(totals, self.world.total(list(totals.values())), strict=True)), parts
+
+    def _step(self, parts: list[Batch], totals: dict[str, float], tokens: int) -> tuple[dict[str, float], float]:
+        """Take one step; give the sums of the losses over all parts, and the gradient's length."""
+        state, objective = self.state, self.objective
+        objective.train()
+        sums = dict.fromkeys(objective.weights, 0.0)
+        for place, (part, batch) in enumerate(zip(self.mine, parts, strict=True)):
+            torch.manual_seed(int(number(self.options.seed, DROPOUT, state.step, part)[0]) >> 1)
+            with self._synchronised(last=place == len(parts) - 1):
+                with self._precision():
+                    losses = self.module(self._here(batch)).losses
+                wanted = sum(objective.weights[name] * loss / max(totals[name], 1.0) for name, loss in losses.items())
+                # Gradients are averaged over the processes, but these are parts of one sum.
+                torch.as_tensor(wanted * self.world.size).backward()  # type: ignore[no-untyped-call]
+            for name, loss in losses.items():
+                sums[name] += float(loss.detach())
+        sums = dict(zip(sums, self.world.total(list(sums.values())), strict=True))
+        norm = clip(objective.parameters(), self.options.clip)
+        if not all(map(math.isfinite, (*sums.values(), norm))):
+            self._not_finite(sums)
+        self.factor = self.schedule.factor(self._fraction(0.5, tokens / 2))
+        self.optimizers.step(self.factor)
+        return sums, norm
+
+    def _not_finite(self, sums: dict[str, float]) -> None:
+        kept = checkpoint.listed(self.folder)
+        last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
+        sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
+        raise UserError(
+            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {last}. "
+            f"Start again with a lower rate, such as --lr {self.options.lr / 2:g}."
+        )
+
+    @contextmanager
+    def _synchronised(self, *, last: bool) -> Iterator[None]:
+        """Let gradients be exchanged with the last part of a step only."""
+        if isinstance(self.module, nn.parallel.DistributedDataParallel):
+            with nullcontext() if last else self.module.no_sync():
+                yield
+        elif self.options.shard:
+            self.module.set_requires_gradient_sync(last)  # type: ignore[operator]
+            yield
+        else:
+            yield
+
+    def _precision(self) -> Any:  # noqa: ANN401 (a context manager of torch's)
+        """Choose what matrices are multiplied in."""
+        wanted = self.options.precision
+        bfloat16 = wanted == "bfloat16" or (wanted == "auto" and has_bfloat16(self.world.device))
+        return torch.autocast(self.world.device.type, torch.bfloat16) if bfloat16 else nullcontext()
+
+    def _here(self, batch: Batch) -> dict[str, Tensor]:
+        device = self.world.device
+        return {name: each.to(device, non_blocking=True) for name, each in batch.tensors.items()}
+
+    def _validate_if_due(self) -> None:
+        """Look at the held-out part, before the first step and then at even fractions of the budget."""
+        state, times = self.state, self.options.validations
+        due = int(self._fraction() * times + 1e-9)
+        if not times or due <= state.validated:
+            return
+        state.validated = due
+        found = self.objective.report(self._validate())
+        self._write({"kind": "valid", **self._where(), **found})
+        state.measured = {name: value for name, value in found.items() if math.isfinite(value)}
+        loss = state.measured.get("loss", math.inf)
+        if state.phase_step and loss < (math.inf if state.best is None else state.best):
+            state.best, state.best_step, state.best_measured = loss, state.step, state.measured
+            if self.last:
+                self._keep_best()
+
+    def _validate(self) -> Measures:
+        """Run the held-out batches; every process its part of each."""
+        objective, measures = self.objective, Measures()
+        objective.eval()
+        with torch.no_grad(), self._precision():
+            for batch in objective.held_out(self.world.rank, self.world.size):
+                sums = objective(self._here(batch))
+                for into, given in ((measures.losses, sums.losses), (measures.others, sums.others)):
+                    for name, value in given.items():
+                        into[name] = into.get(name, 0.0) + float(value)
+                for name, count in batch.counts.items():
+                    measures.counts[name] = measures.counts.get(name, 0.0) + count
+        for each in (measures.losses, measures.counts, measures.others):
+            names = sorted(each)
+            each.update(zip(names, self.world.total([each[name] for name in names]), strict=True))
+        return measures
+
+    def _where(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "objective": self.objective.name,
+            "step": state.step,
+            "tokens": state.tokens,
+            "seconds": round(state.seconds, 3),
+        }
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self.record is not None:
+            self.record.write(line)
+        self.state.lines += 1
+
+    def _write_line(self, bar: Progress, norm: float, rate: float) -> None:
+        """Write the mean losses since the last line, and show them beside the bar."""
+        state, weights = self.state, self.objective.weights
+        means = {name: state.losses[name] / max(state.counts[name], 1.0) for name in state.losses}
+        loss = sum(weights[name] * mean for name, mean in means.items())
+        line = {"kind": "train", **self._where(), "loss": loss, **({} if len(means) == 1 else means)}
+        held = memory()
+        line |= {"lr_factor": round(self.factor, 6), "gradient": norm}
+        self._write(line | {"tokens_per_second": round(rate), "memory": held})
+        seen = f"loss {loss:.3f}"
+        if "loss" in state.measured:
+            seen += f", held out {state.measured['loss']:.3f}"
+        bar.note = f"{seen}, {rate:,.0f} tokens/s, {amount(held, 'B')}"
+        state.losses, state.counts = {}, {}
+
+    def _save_if_due(self) -> None:
+        state, every = self.state, self.options.checkpoint_steps
+        waited = state.seconds - self.saved_at >= 60 * self.options.checkpoint_minutes
+        if (self.options.checkpoint_minutes and waited) or (every and state.phase_step % every == 0):
+            self._save()
+
+    def _save(self) -> None:
+        """Save a checkpoint, unless this step has one; all processes bring their parts, the first one writes."""
+        if self.saved_step == self.state.step:
+            return
+        saved = Checkpoint(self._tensors(), self.optimizers.state(), dataclasses.asdict(self.state))
+        if self.world.first:
+            checkpoint.save(saved, self.folder)
+            checkpoint.clear(self.folder, keep=2)
+            # The checkpoint before this one may still be resumed from, and goes by another best.
+            checkpoint.clear_but(self.folder / BEST, {self.saved_best, self.state.best_step})
+        self.saved_at, self.saved_step, self.saved_best = self.state.seconds, self.state.step, self.state.best_step
+        self.world.wait()
+
+    def _keep_best(self) -> None:
+        """Save the model alone: what the run will give if nothing better comes."""
+        tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
+        if self.world.first:
+            checkpoint.save(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
+
+    def _tensors(self) -> Tensors:
+        return {name: whole(each).detach() for name, each in self.objective.state_dict().items()}
+
+    def take_best(self, say: Callable[[str], None]) -> None:
+        """Give the model the weights that did best on the held-out part, unless it has them."""
+        state = self.state
+        if state.best is None or state.best_step == state.step:
+            return
+        try:
+            best = checkpoint.load(self.folder / BEST / checkpoint.name(state.best_step))
+        except DamagedError as error:
+            say(f"the best weights, of step {state.best_step:,}, are lost, and the last ones are kept: {error}")
+            state.best_step, state.best_measured = state.step, state.measured
+            return
+        rest = {name: each for name, each in self._tensors().items() if not name.startswith("model.")}
+        load_tensors(self.objective, best.model | rest)
+
+
+def load_tensors(objective: Objective, tensors: Tensors) -> None:
+    """Put tensors into an objective, spread as its own are."""
+    own = objective.state_dict()
+    checkpoint.put_back(tensors, own, "model")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(spread_like(tensors[name].to(tensor.device), tensor))
+
+
+def _state(found: Checkpoint) -> State:
+    names = {each.name for each in dataclasses.fields(State)}
+    if not isinstance(found.state, dict) or found.state.keys() != names:
+        raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
+    return State(**found.state)

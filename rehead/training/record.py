@@ -1,0 +1,74 @@
+"""What a run writes down while it goes on: `metrics.jsonl`, one JSON object per line.
+
+A run that is resumed goes on in the same file; what was written after the checkpoint it resumes from is cut off first,
+so that every step is there once. The checkpoint knows how many lines there were: two phases meet in one step, so the
+step alone would not say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from rehead.errors import UserError
+
+NAME = "metrics.jsonl"
+
+
+class Record:
+    """The lines of a run."""
+
+    def __init__(self, path: Path, lines: int) -> None:
+        """Open the file, with the first `lines` lines of what it holds."""
+        self.path = path
+        kept = read(path)[:lines] if path.exists() else []
+        beside = path.with_name(f".{path.name}.partial")
+        try:
+            beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            beside.replace(path)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line; what is not a number in JSON (NaN, infinity) becomes null."""
+        finite = {name: None if value != value or value in (_INF, -_INF) else value for name, value in line.items()}
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(finite, allow_nan=False) + "\n")
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be written: {error.strerror or error}.") from error
+
+
+_INF = float("inf")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a run; a last line that was cut short by a crash is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            break
+        lines.append(entry)
+    return lines
+
+
+def memory() -> int:
+    """Bytes of memory that this process holds now (its peak so far, where only that is told)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
