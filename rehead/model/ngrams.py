@@ -1,6 +1,6 @@
 """Embeddings of n-grams: what a bag of words lacks and a layer has to learn, looked up instead.
 
-"not good" gets a vector of its own. There are far more n-grams than rows, and most are rare, so an n-gram is hashed into
+"not good" gets a vector of its own. There are far more n-grams than rows, and most are rare, so each is hashed into
 one of `nbuckets` · 8 slots, and the slot names its row. Pretraining gives the rows to the most frequent n-grams of its
 text (`choose_rows`); all others are sent to row 0, which stays zero. Until then slots share rows by their number, which
 is plain hashing. Rows for one n-gram alone are worth half a point to a point of accuracy (docs/pretraining.md), and
@@ -56,6 +56,11 @@ class NGrams(nn.Embedding):
         self.rows.fill_(NO_ROW)
         self.rows[order] = torch.arange(1, len(order) + 1, dtype=self.rows.dtype, device=self.rows.device)
         return len(order)
+
+    def rows_fit(self) -> bool:
+        """Tell whether every slot names a row that there is."""
+        rows = self.rows
+        return bool(((rows >= 0) & (rows < len(self.weight)) & (rows == rows.floor())).all())
 
     def find_rows(self, ids: Tensor, n: int) -> Tensor:
         """Look up the row of every run of n tokens: ids (B, T) → (B, T − n + 1)."""
