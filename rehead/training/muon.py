@@ -42,9 +42,7 @@ class Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.dim() != 2:
-                    raise ConfigError(
-                        f"Muon takes matrices only, and was given a tensor of {tuple(matrix.shape)}."
-                    )
+                    raise ConfigError(f"Muon takes matrices only, and was given a tensor of {tuple(matrix.shape)}.")
                 if len(matrix) % group["parts"]:
                     raise ConfigError(f"parts={group['parts']} does not divide the {len(matrix)} rows of a matrix.")
 
