@@ -13,12 +13,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK = 1 << 23
-"Logits at a time. Small enough to stay near the caches, large enough that adding to the gradient of the weight, which \
-is read and written once per chunk, costs little beside the products."
+CHUNK = 1 << 24
+"Logits at a time, 64 MB of them. With half as many a causal step at 50,001 words takes 5 % longer, since the gradient \
+of the weight is read and written once per chunk; with more it gains nothing."
+
+TINY = 1e-30
+"A probability below this has lost digits in float32, or is 0."
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -85,17 +89,15 @@ def _sweep(
             padded = logits[: len(part)]
             table = _scores(part, weight, bias, padded[:, :words])  # (R, V)
             padded[:, words:] = -torch.inf  # no probability
-            score, highest = table.gather(1, right), table.amax(1, keepdim=True)
             if hits is not None:
                 hits += (table.argmax(1, keepdim=True) == right).sum()
             torch.softmax(padded, 1, out=padded)
-            # The likeliest token has probability 1 / Σ exp(logit - highest), which gives the sum without another pass.
-            total += (highest - table.amax(1, keepdim=True).log() - score).sum()
+            total += _losses(table.gather(1, right), part, weight, bias, right).sum()
             if hits is not None:
                 continue
             table.scatter_add_(1, right, table.new_full((1, 1), -1.0).expand(right.shape))
             if to_bias is not None:
-                to_bias += table.sum(0)
+                to_bias.addmv_(table.t(), table.new_ones(len(table)))  # its sum over rows, four times as fast
             slopes = table.to(narrow)
             if to_hidden is not None:
                 torch.mm(slopes, weight, out=to_hidden[start : start + rows])
@@ -108,6 +110,17 @@ def _sweep(
                     to_weight += slopes.t() @ part
     found = (to_hidden, to_weight, to_bias)
     return total, hits, _as_given(found, types)
+
+
+def _losses(probabilities: Tensor, part: Tensor, weight: Tensor, bias: Tensor | None, right: Tensor) -> Tensor:
+    """Take the losses from the targets' probabilities (R, 1), or, where these are too small, from the logits again."""
+    losses = -probabilities.log()
+    tiny = probabilities[:, 0] < TINY
+    if tiny.any():
+        scores = F.linear(part[tiny], weight).to(losses.dtype)
+        scores = scores if bias is None else scores + bias
+        losses[tiny] = scores.logsumexp(1, keepdim=True) - scores.gather(1, right[tiny])
+    return losses
 
 
 def _padding(words: int) -> int:
