@@ -199,11 +199,13 @@ def body_of_small(rows: int) -> tuple[Callable[[], None], float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="A training step against its peers.")
-    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=8, help="rows of a batch")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory", choices=["rehead", "peer"], help="measure one side's memory, and nothing else")
-    parser.add_argument("--only", help="the works whose name contains this")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only", help="the works whose name contains this: masked, causal, 16384, body, memory")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="1: measure processor time, for a busy machine"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -214,6 +216,7 @@ def main() -> None:
     top = peak()
     print(f"float32 matmul peak {top / 1e9:.0f} GFLOP/s; batch {options.batch} × {LENGTH}")
     print("| work | rehead | peer | ratio |\n|---|---|---|---|")
+    peerless = False
     works = [("masked", 50_001), ("causal", 50_001), ("masked", 16_384)]
     for kind, words in works:
         if options.only and options.only not in f"{kind} {words}":
@@ -222,7 +225,7 @@ def main() -> None:
         try:
             sides["peer"] = peer_step(kind, words, options.batch)
         except ImportError:
-            print("transformers is not installed: no peer. Install it with: pip install 'rehead[bench]'")
+            peerless = True
         times = best(sides, options.rounds)
         ours, theirs = times["rehead"], times.get("peer", float("nan"))
         print(f"| {kind} LM, {words:,} words | {1e3 * ours:.0f} ms | {1e3 * theirs:.0f} ms | {theirs / ours:.2f} |")
@@ -238,6 +241,8 @@ def main() -> None:
             found[side] = int(done.stdout) / 2**20 if done.returncode == 0 else float("nan")
         share = found["rehead"] / found["peer"]
         print(f"| memory of the causal step | {found['rehead']:.0f} MB | {found['peer']:.0f} MB | {share:.2f} |")
+    if peerless:
+        print("transformers is not installed, so there was no peer. Install it with: pip install 'rehead[bench]'")
 
 
 if __name__ == "__main__":

@@ -88,7 +88,9 @@ def _sweep(
         for start in range(0, len(hidden), rows):
             part, right = hidden[start : start + rows], targets[start : start + rows, None]  # (R, H), (R, 1)
             padded = logits[: len(part)]
-            table = _scores(part, weight, bias, padded[:, :words])  # (R, V)
+            table = _product(part, weight.t(), padded[:, :words])  # (R, V)
+            if bias is not None:
+                table += bias  # sooner than by addmm, which copies it into the table first
             padded[:, words:] = -torch.inf  # no probability
             if hits is not None:
                 hits += (table.argmax(1, keepdim=True) == right).sum()
@@ -145,14 +147,6 @@ def _padding(words: int) -> int:
     places of the cache, hence at least one line more.
     """
     return 16 + -words % 16
-
-
-def _scores(part: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-    """Fill `out` (R, V) with the logits of part (R, H)."""
-    if bias is not None and part.dtype == out.dtype:
-        return torch.addmm(bias, part, weight.t(), out=out)
-    _product(part, weight.t(), out)
-    return out if bias is None else out.add_(bias)
 
 
 def _product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
