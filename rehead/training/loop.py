@@ -282,13 +282,15 @@ class _Training:
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
-        kept = checkpoint.listed(self.folder)
-        last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
         sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
         raise UserError(
-            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {last}. "
+            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
             f"Start again with a lower rate, such as --lr {self.options.lr / 2:g}."
         )
+
+    def _last_good(self) -> str:
+        kept = checkpoint.listed(self.folder)
+        return f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
 
     @contextmanager
     def _synchronised(self, *, last: bool) -> Iterator[None]:
@@ -387,7 +389,7 @@ class _Training:
             return
         saved = Checkpoint(self._tensors(), self.optimizers.state(), dataclasses.asdict(self.state))
         if self.world.first:
-            checkpoint.save(saved, self.folder)
+            self._put(saved, self.folder)
             checkpoint.clear(self.folder, keep=2)
             # The checkpoint before this one may still be resumed from, and goes by another best.
             checkpoint.clear_but(self.folder / BEST, {self.saved_best, self.state.best_step})
@@ -398,10 +400,16 @@ class _Training:
         """Save the model alone: what the run will give if nothing better comes."""
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
         if self.world.first:
-            checkpoint.save(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
+            self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
+
+    def _put(self, saved: Checkpoint, folder: Path) -> None:
+        try:
+            checkpoint.save(saved, folder)
+        except UserError as error:
+            raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 
     def _tensors(self) -> Tensors:
-        return {name: whole(each).detach() for name, each in self.objective.state_dict().items()}
+        return {name: whole(each).detach() for name, each in own_tensors(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
@@ -418,9 +426,15 @@ class _Training:
         load_tensors(self.objective, best.model | rest)
 
 
+def own_tensors(objective: Objective) -> Tensors:
+    """Give an objective's tensors, each by its first name: several objectives in one share their model."""
+    names = {name for named in (objective.named_parameters(), objective.named_buffers()) for name, _ in named}
+    return {name: each for name, each in objective.state_dict().items() if name in names}
+
+
 def load_tensors(objective: Objective, tensors: Tensors) -> None:
     """Put tensors into an objective, spread as its own are."""
-    own = objective.state_dict()
+    own = own_tensors(objective)
     checkpoint.put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():
