@@ -76,11 +76,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
-    """Give the parser an argument for every field of the options class, common options last."""
+    """Give the parser an argument for every field: the class's own first, then its parents', common ones last."""
     hints = typing.get_type_hints(options)
     docs = field_docs(options)
+    # Where each was declared first: 0 is the class itself.
+    declared = {
+        name: place for place, cls in enumerate(options.__mro__) for name in vars(cls).get("__annotations__", {})
+    }
     common = {each.name for each in dataclasses.fields(CommonOptions)}
-    for each in sorted(dataclasses.fields(options), key=lambda each: each.name in common):
+    for each in sorted(dataclasses.fields(options), key=lambda each: (each.name in common, declared[each.name])):
         _add(parser, each, hints[each.name], docs.get(each.name, ""))
 
 

@@ -94,6 +94,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--help"],
         ["--version"],
         ["inspect", "--help"],
+        ["pretrain", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],

@@ -103,3 +103,32 @@ def test_every_field_of_every_command_has_a_docstring() -> None:
         docs = field_docs(options)
         missing = [field for field in options.__dataclass_fields__ if not docs.get(field)]
         assert not missing, f"{name}: {missing}"
+
+
+@dataclass(kw_only=True)
+class Parent:
+    """Options that several commands take."""
+
+    early: bool = False
+    "A parent's."
+
+    late: int = 1
+    "Another."
+
+
+@dataclass(kw_only=True)
+class Child(CommonOptions, Parent):
+    """A command's own options, and others."""
+
+    late: int = 2
+    "The parent's, with another default: it stays with its parent."
+
+    own: int = 3
+    "The command's."
+
+
+def test_a_command_s_own_options_come_first_in_its_help() -> None:
+    parser = Parser(prog="example")
+    add_options(parser, Child)
+    names = [action.dest for action in parser._actions]
+    assert names == ["help", "own", "early", "late", "quiet", "debug"]

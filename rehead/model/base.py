@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model.cache import Cache, KeysAndValues
 from rehead.model.config import ModelConfig
+from rehead.model.dropout import Dropout
 from rehead.model.layers import Layer
 from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
 from rehead.model.ngrams import NGrams
@@ -37,7 +38,7 @@ class Base(nn.Module):
             self.positions = Sinusoidal()
         elif config.positions == "learned":
             self.positions = Learned(config.nhid, config.maxlen)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.nlayers))
         self.reset()
 

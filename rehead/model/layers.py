@@ -8,17 +8,16 @@ Shapes: B batch, T time, H hidden width, N heads, D = H / N.
 
 from __future__ import annotations
 
-import math
-
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rehead.model.attention import attention_weights, split_heads
 from rehead.model.cache import KeysAndValues
 from rehead.model.config import ModelConfig
-from rehead.model.masks import square_mask
-from rehead.model.positions import rotate
-
-Turns = tuple[Tensor, Tensor]
+from rehead.model.dropout import Dropout
+from rehead.model.positions import Turns
+from rehead.model.swiglu import swiglu
 
 
 class Layer(nn.Module):
@@ -36,10 +35,10 @@ class Layer(nn.Module):
         self.down = nn.Linear(nff, nhid, bias=bias)
         self.norm1 = nn.LayerNorm(nhid, bias=bias)
         self.norm2 = nn.LayerNorm(nhid, bias=bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         # torch's encoder also drops attention weights, and so does `lab`. Elsewhere it is left out: the CPU's fused
         # attention kernel knows no dropout.
-        self.attention_dropout = 0.0 if self.pre else config.dropout
+        self.attention_dropout = Dropout(0.0 if self.pre else config.dropout)
         self.reset()
 
     def reset(self) -> None:
@@ -85,19 +84,16 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Let every position read the others, as far as the mask allows."""
         batch, time, nhid = x.shape
-        # (B, T, 3H) → three of (B, N, T, D)
-        q, k, v = self.qkv(x).view(batch, time, 3, self.nhead, nhid // self.nhead).permute(2, 0, 3, 1, 4)
-        if turns is not None:
-            q, k = rotate(q, turns), rotate(k, turns)
+        q, k, v = split_heads(self.qkv(x), self.nhead, turns)  # (B, N, T, D)
         if past is not None:
             k, v = past.append(k, v)
-        dropout = self.attention_dropout if self.training else 0.0
-        if weights is None:
-            read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        if weights is None and not (self.training and self.attention_dropout.p):
+            read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
         else:
-            spread = attention_weights(q, k, square_mask(time, x.device).to(q.dtype) if causal else mask)
-            weights.append(spread)
-            read = F.dropout(spread, dropout) @ v
+            spread = attention_weights(q, k, mask, causal)
+            if weights is not None:
+                weights.append(spread)
+            read = torch.bmm(self.attention_dropout(spread).flatten(0, 1), v.flatten(0, 1)).view(q.shape)
         out: Tensor = self.output(read.transpose(1, 2).reshape(batch, time, nhid))
         return out
 
@@ -105,18 +101,10 @@ class Layer(nn.Module):
         """Widen, bend, narrow: every position by itself."""
         x = self.up(x)
         if self.feedforward == "swiglu":
-            gate, value = x.chunk(2, dim=-1)
-            x = F.silu(gate) * value
+            x = swiglu(x)
+        elif self.feedforward == "gelu":
+            x = F.gelu(x)
         else:
-            x = F.relu(x) if self.feedforward == "relu" else F.gelu(x)
+            x = x.relu_()  # nobody else needs what it overwrites
         out: Tensor = self.down(self.dropout(x))
         return out
-
-
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """Spell attention out: q, k (B, N, T, D) → (B, N, T, T), rows that sum to 1, or to 0 where all is masked."""
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    if mask is None:
-        return scores.softmax(-1)
-    nothing = mask.isneginf().all(-1, keepdim=True)  # rows with nothing to look at; their softmax would be NaN
-    return (scores + mask.masked_fill(nothing, 0.0)).softmax(-1).masked_fill(nothing, 0.0)

@@ -28,19 +28,25 @@ def ngram_buckets(ids: Tensor, n: int, nbuckets: int) -> Tensor:
     return state % nbuckets
 
 
-class NGrams(nn.Module):
-    """Sum of the embeddings of the n-grams (2 … `longest` tokens) that a token is part of."""
+class NGrams(nn.Embedding):
+    """Sum of the embeddings of the n-grams (2 … `longest` tokens) that a token is part of.
+
+    It is an `nn.Embedding`, so that `sparse` says whether its gradient holds the touched rows alone.
+    """
 
     def __init__(self, longest: int, nbuckets: int, nhid: int) -> None:
-        super().__init__()
+        super().__init__(nbuckets, nhid, _weight=torch.empty(nbuckets, nhid))
         self.longest = longest
-        self.weight = nn.Parameter(torch.empty(nbuckets, nhid))
 
-    def forward(self, ids: Tensor, keep: Tensor | None, segments: Tensor | None, causal: bool) -> Tensor:
+    def forward(  # type: ignore[override] # more to know than which rows
+        self, ids: Tensor, keep: Tensor | None, segments: Tensor | None, causal: bool
+    ) -> Tensor:
         """ids (B, T) → (B, T, H). Runs over padding or over a document's end do not count."""
         total = torch.zeros(*ids.shape, self.weight.shape[1], device=ids.device, dtype=self.weight.dtype)
         for n in range(2, min(self.longest, ids.shape[1]) + 1):
-            vectors = F.embedding(ngram_buckets(ids, n, len(self.weight)), self.weight)  # (B, T − n + 1, H)
+            vectors = F.embedding(
+                ngram_buckets(ids, n, len(self.weight)), self.weight, sparse=self.sparse
+            )  # (B, T − n + 1, H)
             if (whole := _whole(keep, segments, n)) is not None:
                 vectors = vectors * whole[..., None]
             places = [n - 1] if causal else range(n)

@@ -20,6 +20,8 @@ from rehead.errors import ConfigError
 
 WAVELENGTH = 10_000.0  # of the slowest turn, in positions per radian, as in "Attention is all you need"
 
+Turns = tuple[Tensor, Tensor]
+
 
 def count_positions(ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
     """Number the tokens of each document from 0, skipping padding: (B, T), or (1, T) where all rows agree."""
@@ -77,7 +79,7 @@ class Learned(nn.Module):
             )
 
 
-def rotary_turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def rotary_turns(positions: Tensor, width: int) -> Turns:
     """Cosines and sines for heads of this width: positions (B or 1, T) → two of (B or 1, 1, T, D)."""
     angles = _angles(_places(positions), width)
     angles = torch.cat((angles, angles), dim=-1)  # (T, D)
@@ -87,11 +89,15 @@ def rotary_turns(positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
     return cosine[positions][:, None], sine[positions][:, None]
 
 
-def rotate(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn each pair (i, i + D / 2) of x (B, heads, T, D) by its position's angle."""
-    cosine, sine = (each.to(x.dtype) for each in turns)
-    first, second = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat((-second, first), dim=-1) * sine
+def rotate(x: Tensor, turns: Turns, out: Tensor | None = None) -> Tensor:
+    """Turn each pair (i, i + D / 2) of x (…, heads, T, D) by its position's angle. Knows no gradients."""
+    out = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
+    half = x.shape[-1] // 2
+    cosine, sine = (each[..., :half].to(x.dtype) for each in turns)  # their two halves are the same
+    first, second = x[..., :half], x[..., half:]
+    torch.mul(first, cosine, out=out[..., :half]).addcmul_(second, sine, value=-1)
+    torch.mul(second, cosine, out=out[..., half:]).addcmul_(first, sine)
+    return out
 
 
 def _places(positions: Tensor) -> Tensor:

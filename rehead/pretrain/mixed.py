@@ -85,6 +85,12 @@ class Mixed(Objective):
             if all(table in set(each.row_tables()) or table not in set(each.parameters()) for each in self.objectives)
         ]
 
+    def row_rates(self) -> dict[nn.Parameter, Tensor]:
+        """Give the rates of each, for the tables that are left."""
+        tables = set(self.row_tables())
+        rates = [pair for each in self.objectives for pair in each.row_rates().items()]
+        return {table: rate for table, rate in rates if table in tables}
+
     def idle(self) -> list[nn.Parameter]:
         """Parameters that all of them leave alone."""
         idle = [set(each.idle()) for each in self.objectives]

@@ -65,6 +65,9 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     nhead: int | None = flag(None, metavar="N")
     "Number of attention heads (default: the preset's own)."
 
+    skip_empty: bool = True
+    "Leave empty texts out, and say how many; --no-skip-empty stops at the first."
+
     resume: bool = False
     "Go on with a run that was interrupted: the same command, and this."
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rehead.errors import ConfigError
 from rehead.model.heads import LanguageModelHead
@@ -71,6 +71,11 @@ class RowObjective(Objective):
         """Sum the losses of some predictions: hidden (N, H), targets (N,); outside training, count the hits too."""
         assert isinstance(self.model.head, LanguageModelHead)  # noqa: S101 (checked when this was made)
         return linear_cross_entropy(*self.model.head.parts(hidden, self.model.base.embedding.weight), targets)
+
+    def row_tables(self) -> list[nn.Parameter]:
+        """Name the table of the n-grams, where there is one."""
+        ngrams = self.model.base.ngrams
+        return [] if ngrams is None else [ngrams.weight]
 
     def report_of(self, measures: Measures, name: str) -> dict[str, float]:
         """Give loss, perplexity and accuracy of one kind of prediction."""

@@ -46,7 +46,7 @@ LITTLE = 1_000_000  # tokens; with fewer, the user is told not to expect much
 
 def command(options: PretrainOptions) -> int:
     """Run the command; tell how to go on if it was stopped."""
-    from rehead.training.loop import Stopped
+    from rehead.training.stopping import Stopped
 
     try:
         run = run_pretraining(options)
@@ -72,7 +72,7 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     known = {each.name for each in dataclasses.fields(PretrainOptions)}
     if unknown := sorted(options.keys() - known):
         raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
-    from rehead.training.loop import Stopped
+    from rehead.training.stopping import Stopped
 
     try:
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
@@ -219,16 +219,16 @@ def _phases(options: PretrainOptions, stages: list[Stage], model: Model, prepare
     from rehead.training.loop import Phase
 
     phases = []
-    for stage in stages:
-        objectives = [_objective(name, options, model, prepared) for name in stage.objectives]
+    for place, stage in enumerate(stages):
+        objectives = [_objective(name, options, model, prepared, fresh=not place) for name in stage.objectives]
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, int(prepared.train.offsets[-1]))
         phases.append(Phase(objective, Budget(*budget), rates(options, model.config)))
     return phases
 
 
-def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared) -> Objective:
-    """Make one objective on the model."""
+def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared, *, fresh: bool) -> Objective:
+    """Make one objective on the model; `fresh` if it is the first to train it."""
     train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
     rows: dict[str, int] = {"time": options.length, "batch": options.batch, "seed": options.seed}
     if name == "causal":
@@ -238,7 +238,7 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
     if name == "document":
         from rehead.pretrain.document import Document
 
-        return Document(model, train, valid, **rows)
+        return Document(model, train, valid, fresh=fresh, time=options.length, batch=options.batch, seed=options.seed)
     from rehead.pretrain.masking import Masking
 
     masking = Masking.of(tokenizer, options.mask_share)

@@ -72,19 +72,23 @@ def _sweep(
         hidden, weight = hidden.to(narrow), weight.to(narrow)
         bias = None if bias is None else bias.to(wide)
         rows = max(1, min(len(hidden), CHUNK // len(weight)))
-        logits = torch.empty(rows, len(weight), dtype=wide, device=device)
+        words = len(weight)
+        logits = torch.empty(rows, words + _padding(words), dtype=wide, device=device)
         total = torch.zeros((), dtype=wide, device=device)
         hits = None if any(wanted) else torch.zeros((), dtype=torch.int64, device=device)
         to_hidden = torch.empty_like(hidden) if wanted[0] else None
-        to_weight = torch.zeros_like(weight, dtype=wide) if wanted[1] else None
+        # The first chunk's product fills it; with no chunk at all it is zero.
+        to_weight = (torch.empty_like if len(hidden) else torch.zeros_like)(weight, dtype=wide) if wanted[1] else None
         to_bias = torch.zeros_like(weight[:, 0], dtype=wide) if wanted[2] else None
         for start in range(0, len(hidden), rows):
             part, right = hidden[start : start + rows], targets[start : start + rows, None]  # (R, H), (R, 1)
-            table = _scores(part, weight, bias, logits[: len(part)])  # (R, V)
+            padded = logits[: len(part)]
+            table = _scores(part, weight, bias, padded[:, :words])  # (R, V)
+            padded[:, words:] = -torch.inf  # no probability
             score, highest = table.gather(1, right), table.amax(1, keepdim=True)
             if hits is not None:
                 hits += (table.argmax(1, keepdim=True) == right).sum()
-            torch.softmax(table, 1, out=table)
+            torch.softmax(padded, 1, out=padded)
             # The likeliest token has probability 1 / Σ exp(logit - highest), which gives the sum without another pass.
             total += (highest - table.amax(1, keepdim=True).log() - score).sum()
             if hits is not None:
@@ -96,7 +100,9 @@ def _sweep(
             if to_hidden is not None:
                 torch.mm(slopes, weight, out=to_hidden[start : start + rows])
             if to_weight is not None:
-                if narrow == wide:
+                if start == 0:
+                    _product(slopes.t(), part, to_weight)
+                elif narrow == wide:
                     to_weight.addmm_(slopes.t(), part)
                 else:
                     to_weight += slopes.t() @ part
@@ -104,14 +110,26 @@ def _sweep(
     return total, hits, _as_given(found, types)
 
 
+def _padding(words: int) -> int:
+    """Say how many columns to add to the table of logits, so that every row begins where a cache line does.
+
+    At 50,001 words the first product takes 1.7 times as long without. At a power of two, rows would crowd the same few
+    places of the cache, hence at least one line more.
+    """
+    return 16 + -words % 16
+
+
 def _scores(part: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     """Fill `out` (R, V) with the logits of part (R, H)."""
-    if part.dtype != out.dtype:
-        out.copy_(part @ weight.t())
-        return out if bias is None else out.add_(bias)
-    if bias is None:
-        return torch.mm(part, weight.t(), out=out)
-    return torch.addmm(bias, part, weight.t(), out=out)
+    if bias is not None and part.dtype == out.dtype:
+        return torch.addmm(bias, part, weight.t(), out=out)
+    _product(part, weight.t(), out)
+    return out if bias is None else out.add_(bias)
+
+
+def _product(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+    """Fill `out`, which may be of a wider type, with left @ right."""
+    return torch.mm(left, right, out=out) if left.dtype == out.dtype else out.copy_(left @ right)
 
 
 def _as_given(gradients: Gradients, types: tuple[torch.dtype, ...]) -> Gradients:

@@ -1,6 +1,6 @@
 """The curves of a run, out of its `metrics.jsonl`: what was learnt, and when.
 
-Left the loss, of training (thin: single lines; thick: their running mean) and of the held-out part; right what else the
+Left the loss, of training (thin: as written down; thick: smoothed) and of the held-out part; right what else the
 held-out part was asked: perplexity or accuracy. Phases follow each other along the axis, with a line between them.
 """
 
@@ -69,10 +69,10 @@ def _measure(axes: Axes, lines: list[dict[str, Any]]) -> None:
             )
         return
     best = min(names, key=lambda name: SHOWN.index(name.rpartition(".")[2]))
-    x, y = _series(lines, "valid", best)
-    axes.plot(x, y, color=HELD_OUT, linewidth=2, marker="o", markersize=4)
+    for objective in dict.fromkeys(line["objective"] for line in valid):
+        axes.plot(*_series(lines, "valid", best, objective), color=HELD_OUT, linewidth=2, marker="o", markersize=4)
     axes.set_title(f"held out: {best.replace('_', ' ')}", loc="left")
-    if best.endswith("perplexity") and y and min(y) > 0:
+    if best.endswith("perplexity"):
         axes.set_yscale("log")
 
 
@@ -97,11 +97,8 @@ def _borders(lines: list[dict[str, Any]]) -> list[float]:
     return ends
 
 
-def _smooth(values: list[float], keep: float = 0.9) -> list[float]:
-    """Running mean in which old values fade, and which does not lag at the beginning."""
-    total = weight = 0.0
-    smooth = []
-    for value in values:
-        total, weight = keep * total + (1 - keep) * value, keep * weight + (1 - keep)
-        smooth.append(total / weight)
-    return smooth
+def _smooth(values: list[float]) -> list[float]:
+    """Mean over the neighbours of each value, a fortieth of the curve to either side."""
+    reach = len(values) // 40
+    windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
+    return [sum(window) / len(window) for window in windows]

@@ -96,6 +96,13 @@ def find_device(name: DeviceName, local: int = 0) -> torch.device:
     return torch.device(name, local) if name == "cuda" else torch.device(name)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Tell whether matrices of bfloat16 are multiplied in hardware there, and so are worth their rounding."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
+
+
 def replicate(module: nn.Module, world: World) -> nn.Module:
     """Have every process train the same weights: gradients are averaged in `backward`."""
     if world.size == 1:

@@ -15,10 +15,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,13 +29,16 @@ from rehead.errors import DamagedError, UserError
 from rehead.progress import Progress, amount, progress
 from rehead.text.order import number
 from rehead.training import checkpoint
+from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, replicate, shard, spread_like, whole
+from rehead.training.distributed import World, has_bfloat16, replicate, shard, spread_like, whole
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
 from rehead.training.record import Record, memory
+from rehead.training.row_optimizer import expect_sparse
+from rehead.training.stopping import Stopped, told_to_stop
 
 CHECKPOINTS, BEST = "checkpoints", "best"
 LOG_EVERY = 10  # steps between two lines of metrics
@@ -82,14 +83,6 @@ class State:
     counts: dict[str, float] = field(default_factory=dict)
 
 
-class Stopped(Exception):  # noqa: N818 (not an error)
-    """The run was told to stop, by this signal, and has saved a checkpoint."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(f"signal {signum}")
-        self.signum = signum
-
-
 def train(
     phases: list[Phase],
     options: TrainingOptions,
@@ -119,7 +112,7 @@ def train(
         checkpoint.clear_after(folder, state.step)
         record = Record(directory / "metrics.jsonl", state.lines)
     world.wait()
-    with _told_to_stop() as stopping:
+    with told_to_stop() as stopping:
         for place, phase in enumerate(phases):
             if place < state.phase:
                 continue
@@ -173,6 +166,7 @@ class _Training:
         for parameter in objective.parameters():
             parameter.requires_grad_(parameter not in idle)
         objective.to(self.world.device)
+        expect_sparse(objective, [] if options.shard or self.world.device.type != "cpu" else objective.row_tables())
         if options.shard:
             shard(objective, list(objective.model.base.layers), self.world)
         else:
@@ -199,7 +193,7 @@ class _Training:
         total, unit = self._size()
         with (
             progress(self.what, total, unit=unit, quiet=self.quiet) as bar,
-            _ahead(self._read, state.phase_step) as batches,
+            ahead(self._read, state.phase_step) as batches,
         ):
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
@@ -306,10 +300,9 @@ class _Training:
 
     def _precision(self) -> Any:  # noqa: ANN401 (a context manager of torch's)
         """Choose what matrices are multiplied in."""
-        wanted = self.options.precision == "bfloat16"
-        if self.options.precision == "auto":
-            wanted = self.world.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return torch.autocast(self.world.device.type, torch.bfloat16) if wanted else nullcontext()
+        wanted = self.options.precision
+        bfloat16 = wanted == "bfloat16" or (wanted == "auto" and has_bfloat16(self.world.device))
+        return torch.autocast(self.world.device.type, torch.bfloat16) if bfloat16 else nullcontext()
 
     def _here(self, batch: Batch) -> dict[str, Tensor]:
         device = self.world.device
@@ -446,43 +439,3 @@ def _state(found: Checkpoint) -> State:
     if not isinstance(found.state, dict) or found.state.keys() != names:
         raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
     return State(**found.state)
-
-
-@contextmanager
-def _ahead(read: Callable[[int], list[Batch]], step: int) -> Iterator[Iterator[list[Batch]]]:
-    """Read every step's batch in a thread while the step before it is computed."""
-    with ThreadPoolExecutor(1, "batches") as thread:
-        waiting: list[Future[list[Batch]]] = [thread.submit(read, step)]
-
-        def batches() -> Iterator[list[Batch]]:
-            following = step
-            while True:
-                following += 1
-                waiting.append(thread.submit(read, following))
-                yield waiting.pop(0).result()
-
-        try:
-            yield batches()
-        finally:
-            thread.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _told_to_stop() -> Iterator[list[int]]:
-    """Collect the signals that ask us to stop: the first is heeded at the end of a step, a second one at once."""
-    told: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield told
-        return
-
-    def heed(signum: int, frame: object) -> None:
-        if told:
-            raise KeyboardInterrupt
-        told.append(signum)
-
-    before = {each: signal.signal(each, heed) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield told
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

@@ -89,6 +89,10 @@ class Objective(nn.Module):
         """Name the big tables of which a step touches few rows: their gradients may be sparse. None, by default."""
         return []
 
+    def row_rates(self) -> dict[nn.Parameter, Tensor]:
+        """Say, for some of these tables, how fast each row moves: factors of shape (rows,). All alike, by default."""
+        return {}
+
     def idle(self) -> list[nn.Parameter]:
         """Name the parameters that this objective leaves alone, such as a head that another one trains."""
         return []

@@ -58,7 +58,7 @@ class Optimizers:
         if rows:
             from rehead.training.row_optimizer import RowAdagrad
 
-            self.each.append(RowAdagrad(rows, lr=rates.rows))
+            self.each.append(RowAdagrad(rows, lr=rates.rows, rates=objective.row_rates()))
         self.rates = [[group["lr"] for group in each.param_groups] for each in self.each]
 
     def step(self, factor: float) -> None:

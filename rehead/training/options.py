@@ -53,7 +53,7 @@ class TrainingOptions:
     "Where to compute."
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    "What matrices are multiplied in; auto: bfloat16 on GPUs that have it."
+    "What matrices are multiplied in; auto: bfloat16 where the hardware multiplies it."
 
     compile: bool = False
     "Compile the model with torch.compile: needs a C++ compiler on a CPU."

@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.errors import ConfigError
-from rehead.model import Base, Model, preset
+from rehead.model import Base, Model, dropout, preset
 from rehead.model.layers import Layer
 from rehead.model.positions import rotary_turns, sinusoidal_table
 from tests.model.conftest import POSITIONS, alive, miniature
@@ -160,8 +161,9 @@ def _assert_gradients_agree(ours: Tensor, theirs: Tensor) -> None:
     assert (ours - theirs).abs().max() < CLOSE * max(1.0, theirs.abs().max().item())
 
 
-def test_lab_drops_out_where_torchs_encoder_does() -> None:
-    """With dropout on and one seed, the same numbers are drawn in the same places."""
+def test_lab_drops_out_where_torchs_encoder_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch's dropout on and one seed, the same numbers are drawn in the same places."""
+    monkeypatch.setattr(dropout, "drop", F.dropout)
     torch.manual_seed(0)
     base = Base(miniature("lab", dropout=0.3))
     encoder = torchs_encoder(base)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rehead.model.layers import attention_weights
+from rehead.model.attention import attention_weights
 from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
 
 INF = float("-inf")

@@ -15,30 +15,7 @@ from rehead.text.store import build_store
 from rehead.text.store_part import StorePart, hold_out
 from rehead.text.tokenizer import Tokenizer
 
-WORDS = ["the", "a", "film", "book", "was", "is", "very", "good", "bad", "great", "awful", "not", "never", "plot", "end"]
-    "the",
-    "a",
-    "film",
-    "book",
-    "was",
-    "is",
-    "very",
-    "good",
-    "bad",
-    "great",
-    "awful",
-    "not",
-    "never",
-    "story",
-    "plot",
-    "actor",
-    "music",
-    "end",
-    "scene",
-    "and",
-    "but",
-    "so",
-]
+WORDS = ["the", "a", "film", "book", "was", "is", "very", "good", "bad", "great", "awful", "not", "plot", "end"]
 
 
 class Corpus(NamedTuple):

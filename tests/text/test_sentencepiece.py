@@ -213,3 +213,19 @@ def test_raw_french_text_is_cut_as_sentencepiece_cuts_it(french: tuple[Tokenizer
     same = sum(ids == reference(tokenizer, processor, line) for ids, line in zip(ours, lines, strict=True))
     # Three of all 89,640 differ: see the docstring of `rehead.text.pieces`.
     assert same >= 0.999 * len(lines)
+
+
+def test_a_mask_can_be_added(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
+    tokenizer, _ = pair
+    assert tokenizer.mask is None
+    before = tokenizer.to_json()
+    masked = tokenizer.with_mask()
+    assert masked.mask == tokenizer.vocab_size == masked.vocab_size - 1
+    assert tokenizer.to_json() == before, "the one it was made of stays as it was"
+    assert any("[MASK]" in note for note in masked.notes)
+    text = "the cat [MASK] on the mat"
+    assert masked.encode(text) == tokenizer.encode(text), "text is only ever text"
+    assert masked.encode_with_masks(text).count(masked.mask) == 1
+    masked.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "tokenizer.json").mask == masked.mask
+    assert masked.with_mask() is masked

@@ -182,4 +182,4 @@ def test_the_whole_table_is_never_kept() -> None:
     with pytest.MonkeyPatch.context() as patch, Watch():
         patch.setattr(cross_entropy, "CHUNK", 50 * words)
         linear_cross_entropy(hidden, weight, None, torch.randint(words, (rows,)))[0].backward()
-    assert 0 < largest <= 50 * words
+    assert 0 < largest <= 50 * (words + 32)  # rows are padded

@@ -1,0 +1,226 @@
+"""A training step against its peers, in one run: sides interleaved, best of several.
+
+    pip install 'rehead[bench]'
+    python bench/pretrain.py
+
+Every side does what a training loop does: forward, backward, clip, fused AdamW; all in training mode with the same
+dropout, the same batch, and one table for reading and predicting words. The peers are Hugging Face's BERT (which scores
+all positions, masked or not) and GPT-2, of the same width, depth, heads and feed-forward width.
+
+- the machine's peak: the best of many float32 products of matrices, of sizes from 512 to 2048;
+- the body of `small`: forward and backward of its layers, FLOPs as `rehead.model.accounting` counts them;
+- memory: the highest resident memory of a process that takes two steps, less what it held when the model and the
+  optimizer's state were there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rehead.model import Base, Classifier, LanguageModel, Model, preset
+from rehead.model.accounting import Workload, work
+from rehead.model.heads import LanguageModelHead
+from rehead.training.cross_entropy import linear_cross_entropy
+
+LENGTH, WIDTH, LAYERS, HEADS, DROPOUT = 256, 200, 4, 2, 0.2
+MASKED = 0.15
+MARK = 4  # stands for [MASK]
+
+Step = Callable[[], float]
+
+
+def best(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Seconds of each side: the best of several rounds, the sides taking turns."""
+    times = {name: float("inf") for name in sides}
+    # On one thread, the time the processor gave this process: what others do on the machine counts for less.
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    for _ in range(rounds):
+        for name, call in sides.items():
+            start = clock()
+            call()
+            times[name] = min(times[name], clock() - start)
+    return times
+
+
+def batch_of(words: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Random ids (B, T), and which of them are masked."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(10, words, (rows, LENGTH), generator=generator)
+    return ids, torch.rand(rows, LENGTH, generator=generator) < MASKED
+
+
+def stepping(module: nn.Module, loss: Callable[[], Tensor]) -> Step:
+    """Make a function that takes one training step."""
+    module.train()
+    parameters = list(module.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+
+    def step() -> float:
+        found = loss()
+        found.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(found.detach())
+
+    return step
+
+
+def rehead_step(kind: str, words: int, rows: int) -> Step:
+    """Make ours."""
+    model = Model(preset("lab", ntokens=words, tied=True, dropout=DROPOUT), LanguageModel(tied=True))
+    head = model.head
+    assert isinstance(head, LanguageModelHead)
+    ids, masked = batch_of(words, rows)
+    shown = ids.masked_fill(masked, MARK)
+
+    def loss() -> Tensor:
+        if kind == "causal":
+            hidden, targets = model.base(ids, causal=True)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
+        else:
+            hidden, targets = model.base(shown, causal=False)[masked], ids[masked]
+        total, _ = linear_cross_entropy(*head.parts(hidden, model.base.embedding.weight), targets)
+        return total / len(targets)
+
+    return stepping(model, loss)
+
+
+def peer_step(kind: str, words: int, rows: int) -> Step:
+    """Make the peer's. Raises ImportError where transformers is not installed."""
+    import transformers
+
+    ids, masked = batch_of(words, rows)
+    if kind == "causal":
+        causal = transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(
+                vocab_size=words,
+                n_positions=LENGTH,
+                n_embd=WIDTH,
+                n_layer=LAYERS,
+                n_head=HEADS,
+                n_inner=WIDTH,
+                resid_pdrop=DROPOUT,
+                embd_pdrop=DROPOUT,
+                attn_pdrop=DROPOUT,
+                use_cache=False,
+                bos_token_id=0,
+                eos_token_id=1,
+            )
+        )
+        return stepping(causal, lambda: causal(input_ids=ids, labels=ids).loss)
+    bert = transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            vocab_size=words,
+            hidden_size=WIDTH,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=HEADS,
+            intermediate_size=WIDTH,
+            hidden_dropout_prob=DROPOUT,
+            attention_probs_dropout_prob=DROPOUT,
+            max_position_embeddings=LENGTH,
+        )
+    )
+    shown, labels = ids.masked_fill(masked, MARK), ids.masked_fill(~masked, -100)
+    return stepping(bert, lambda: bert(input_ids=shown, labels=labels).loss)
+
+
+def memory(what: str) -> int:
+    """Bytes of memory this process holds (VmRSS), or has held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def memory_of(side: str, rows: int) -> None:
+    """Print the extra memory of one side's causal step. To be run in a process of its own."""
+    step = {"rehead": rehead_step, "peer": peer_step}[side]("causal", 50_001, rows)
+    before = memory("VmRSS")
+    step()
+    step()
+    print(memory("VmHWM") - before)
+
+
+def peak() -> float:
+    """FLOP/s of the machine's best float32 product of matrices."""
+    sides: dict[str, Callable[[], object]] = {}
+    for size in (512, 1024, 2048):
+        left, right, out = torch.randn(size, size), torch.randn(size, size), torch.empty(size, size)
+        sides[str(size)] = lambda left=left, right=right, out=out: torch.mm(left, right, out=out)  # type: ignore[misc]
+    times = best(sides, 15)
+    return max(2 * int(size) ** 3 / seconds for size, seconds in times.items())
+
+
+def body_of_small(rows: int) -> tuple[Callable[[], None], float]:
+    """Forward and backward of the layers of `small`, and the FLOPs it does."""
+    config = preset("small")
+    layers = Base(config).train().layers
+    from rehead.model.positions import rotary_turns
+
+    turns = rotary_turns(torch.arange(LENGTH)[None], config.nhid // config.nhead)
+    x = torch.randn(rows, LENGTH, config.nhid, requires_grad=True)
+
+    def run() -> None:
+        out = x
+        for layer in layers:
+            out = layer(out, None, False, turns)
+        out.backward(x.detach())
+        layers.zero_grad(set_to_none=True)
+        x.grad = None
+
+    per_token = work(config, Classifier(classes=2), Workload(length=LENGTH))[0].body.value
+    return run, per_token * rows * LENGTH
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="A training step against its peers.")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--memory", choices=["rehead", "peer"], help="measure one side's memory, and nothing else")
+    parser.add_argument("--only", help="the works whose name contains this")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    if options.memory:
+        memory_of(options.memory, options.batch)
+        return
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
+    top = peak()
+    print(f"float32 matmul peak {top / 1e9:.0f} GFLOP/s; batch {options.batch} × {LENGTH}")
+    print("| work | rehead | peer | ratio |\n|---|---|---|---|")
+    works = [("masked", 50_001), ("causal", 50_001), ("masked", 16_384)]
+    for kind, words in works:
+        if options.only and options.only not in f"{kind} {words}":
+            continue
+        sides: dict[str, Callable[[], object]] = {"rehead": rehead_step(kind, words, options.batch)}
+        try:
+            sides["peer"] = peer_step(kind, words, options.batch)
+        except ImportError:
+            print("transformers is not installed: no peer. Install it with: pip install 'rehead[bench]'")
+        times = best(sides, options.rounds)
+        ours, theirs = times["rehead"], times.get("peer", float("nan"))
+        print(f"| {kind} LM, {words:,} words | {1e3 * ours:.0f} ms | {1e3 * theirs:.0f} ms | {theirs / ours:.2f} |")
+    if not options.only or "body" in options.only:
+        run, flops = body_of_small(options.batch)
+        seconds = best({"": run}, 4 * options.rounds)[""]
+        print(f"| body of small | {1e3 * seconds:.0f} ms | – | {flops / seconds / top:.0%} of the peak |")
+    if not options.only or "memory" in options.only:
+        found = {}
+        for side in ("rehead", "peer"):
+            command = [sys.executable, __file__, "--memory", side, "--batch", str(options.batch)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            found[side] = int(done.stdout) / 2**20 if done.returncode == 0 else float("nan")
+        share = found["rehead"] / found["peer"]
+        print(f"| memory of the causal step | {found['rehead']:.0f} MB | {found['peer']:.0f} MB | {share:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""A part of a document predicts the words of the rest: what documents are about, learnt by a bag of n-grams in minutes.
+
+Half of a document's n-grams (words are n-grams of one token) are read and pooled into one vector, which, at a fixed
+length, is scored against candidates: all n-grams that any document of the step is to predict, and some drawn by
+frequency to the power of 3/4. A softmax over the candidates is to give its share to the document's own other half, with
+each candidate's score lowered by the logarithm of its chance to be one (sampled softmax).
+
+Candidates are those of the whole step, and every random choice is a function of the seed, the document, the epoch and
+the n-gram: cutting a step's batch into parts changes nothing. Every process prepares the whole step for that, which is
+a quarter of a step's time, done by the thread that reads ahead.
+
+Without layers the n-grams to read are drawn one by one and summed straight from the tables. Layers read a stretch of
+text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
+
+Figures for each choice, and for what did not help, are in docs/pretraining.md.
+
+Shapes: B documents, H hidden width, C candidates, N targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rehead.model.model import Model
+from rehead.pretrain.grams import Grams, count_rows, find_grams, kept_share
+from rehead.text.order import number, part_of, places, shuffled
+from rehead.text.store_part import Store
+from rehead.training.objective import Batch, Measures, Objective, Sums
+from rehead.training.row_sums import Readings, readings, row_sums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+LENGTH = 5.0
+"Of a document's vector before it is scored; what a softmax calls inverse temperature."
+POWER = 0.75
+DRAWN = 1000
+"Candidates drawn by frequency, beside the step's targets."
+LONGEST = 4096
+"Tokens of a document that take part; of a longer one, a stretch drawn by chance."
+
+# What a random choice is for, as part of its key.
+ORDER, DRAW, CHOOSE, STRETCH, CUT, OUTPUT, VALIDATION = 21, 22, 23, 24, 25, 26, 27
+
+
+@dataclass
+class Prepared:
+    """A whole step: its documents, what is read of them, what they are to predict, and among what."""
+
+    texts: list[Ints]
+    reading: Grams
+    targets: Grams
+    stretches: Ints
+    "Where each document's stretch begins and ends: (B, 2)."
+    candidates: Ints
+    "Rows of the output table, in ascending order: (C,)."
+    chances: NDArray[np.float64]
+    "Logarithm of the chance of each to be a candidate: (C,)."
+
+
+class Document(Objective):
+    """Half of a document predicts the n-grams of the other half."""
+
+    name = "document"
+    weights = MappingProxyType({"document": 1.0})
+
+    def __init__(
+        self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int, fresh: bool = False
+    ) -> None:
+        """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document.
+
+        `fresh` says that the model has learnt nothing yet: then frequent tokens are made to start small.
+        """
+        super().__init__(model)
+        config = model.config
+        self.train_store, self.valid_store, self.time, self.seed = train, valid, time, seed
+        self.documents = max(1, round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean()))))
+        "How many documents there are in a step."
+        # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
+        self.bag = not config.nlayers and model.base.positions is None and not config.dropout
+        rows = config.ntokens + config.nbuckets
+        chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
+        start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
+        self.output = nn.Embedding(rows, config.nhid, _weight=start)
+        counts = count_rows(train, config, seed)
+        self.kept = kept_share(counts, config.ntokens)
+        kept = counts * self.kept
+        self.as_target = kept / kept.sum()
+        "How likely a target is to be each row: (rows,)."
+        self.as_draw = kept**POWER / (kept**POWER).sum()
+        self.cumulative = np.cumsum(self.as_draw)
+        self.last: tuple[int, Prepared] | None = None
+        if fresh:
+            with torch.no_grad():
+                model.base.embedding.weight *= self._kept(0, config.ntokens).to(model.base.embedding.weight.device)[
+                    :, None
+                ]
+
+    def steps_in_epoch(self) -> float:
+        """How many steps show every document once."""
+        return len(self.train_store) / self.documents
+
+    def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
+        """Read one part of a step's documents."""
+        last = self.last
+        if last is None or last[0] != step:
+            epochs, positions = np.divmod(places(step, self.documents), len(self.train_store))
+            documents = shuffled(positions, len(self.train_store), self.seed, ORDER, epochs)
+            last = self.last = (step, self._prepare(self.train_store, documents, epochs, self.seed, step))
+        return self._part(last[1], part_of(self.documents, part, parts))
+
+    def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
+        """Give the held-out documents, every one once, with the same choices every time."""
+        for begin in range(0, len(self.valid_store), self.documents):
+            documents = np.arange(begin, min(begin + self.documents, len(self.valid_store)))
+            prepared = self._prepare(self.valid_store, documents, np.zeros_like(documents), VALIDATION, begin)
+            yield self._part(prepared, part_of(len(documents), part, parts))
+
+    def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> Prepared:
+        keys = number(seed, CHOOSE, epochs, documents).astype(np.int64)  # one for each document
+        texts = [
+            _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
+        ]
+        stretches = self._stretches(texts, keys)
+        grams = find_grams(texts, self.model.config)
+        chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
+        if self.bag:
+            inside = chance >> np.uint64(63) == 0
+        else:
+            begin, end = stretches[grams.document].T
+            inside = (grams.start + grams.size > begin) & (grams.start < end)
+        thinned = (chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < self.kept[grams.rows]
+        targets = grams.some(~inside & thinned)
+        draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
+        drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
+        candidates = np.unique(np.concatenate((targets.rows, drawn)))
+        often = self.as_target[candidates] * len(targets.rows) + self.as_draw[candidates] * DRAWN
+        chances = np.log(-np.expm1(-np.maximum(often, 1e-12)))
+        return Prepared(texts, grams.some(inside), targets, stretches, candidates, chances)
+
+    def _stretches(self, texts: list[Ints], keys: Ints) -> Ints:
+        """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
+        lengths = np.array([len(each) for each in texts], np.int64)
+        wide = np.minimum(-(-lengths // 2), self.time)
+        begin = (number(keys, STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
+        return np.stack((begin, begin + wide), 1)
+
+    def _part(self, step: Prepared, mine: slice) -> Batch:
+        """Make the batch of some documents of a step."""
+        size = mine.stop - mine.start
+        targets = _of(step.targets, mine)
+        tensors = {"candidates": step.candidates, "documents": targets.document}
+        tensors["targets"] = np.searchsorted(step.candidates, targets.rows)
+        tensors["counts"] = np.bincount(targets.document, minlength=size)
+        if self.bag:
+            tensors |= _bag(_of(step.reading, mine), size, self.model.config.ntokens)
+        else:
+            stretches = step.stretches[mine]
+            wide = stretches[:, 1] - stretches[:, 0]
+            ids = np.zeros((size, int(wide.max(initial=1))), np.int64)
+            for row, text, (begin, end) in zip(ids, step.texts[mine], stretches, strict=True):
+                row[: end - begin] = text[begin:end]
+            tensors |= {"ids": ids, "lengths": wide}
+        given = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in tensors.items()}
+        given["chances"] = torch.from_numpy(step.chances).float()
+        return Batch(given, {"document": float(len(targets.rows))}, sum(map(len, step.texts[mine])))
+
+    def forward(self, tensors: dict[str, Tensor]) -> Sums:
+        """Sum −log(share of the target among the candidates) over the targets (N,) of all documents."""
+        pooled = F.normalize(self.pooled(tensors)) * LENGTH  # (B, H)
+        scores = pooled @ self.output(tensors["candidates"]).T - tensors["chances"]  # (B, C)
+        right = scores[tensors["documents"], tensors["targets"]]  # (N,)
+        return Sums({"document": (scores.logsumexp(1) * tensors["counts"]).sum() - right.sum()})
+
+    def pooled(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Sum the hidden states of what is read: (B, H)."""
+        base = self.model.base
+        if self.bag:
+            total = row_sums(base.embedding, _readings(tensors, "tokens")) * base.scale
+            return total if base.ngrams is None else total + row_sums(base.ngrams, _readings(tensors, "ngrams"))
+        ids, lengths = tensors["ids"], tensors["lengths"]
+        if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
+            ids, lengths = ids.new_zeros(1, 1), lengths.new_ones(1)
+        keep = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        hidden: Tensor = base(ids, keep, causal=False)  # (B, T, H)
+        total = hidden.masked_fill(~keep[..., None], 0.0).sum(1)
+        return total[:0] if nothing else total
+
+    def report(self, measures: Measures) -> dict[str, float]:
+        """Say the loss: −log of the share that a target gets among the candidates."""
+        return {"loss": measures.mean("document")}
+
+    def row_tables(self) -> list[nn.Parameter]:
+        """Name the output table and the n-grams; without layers, the tokens too."""
+        base = self.model.base
+        modules: list[nn.Module] = [self.output, *([] if base.ngrams is None else [base.ngrams])]
+        return [each for module in modules + [base.embedding] * self.bag for each in module.parameters()]
+
+    def row_rates(self) -> dict[nn.Parameter, Tensor]:
+        """Say how fast the rows of some tables move: frequent ones as slowly as if they were thinned out in reading.
+
+        With smaller first values, this is what thinning them out and multiplying them by their share afterwards would
+        do, without chance and without an afterwards.
+        """
+        base = self.model.base
+        rates: dict[nn.Parameter, Tensor] = {}
+        if base.ngrams is not None:
+            rates |= dict.fromkeys(base.ngrams.parameters(), self._kept(self.model.config.ntokens, None))
+        if self.bag:
+            rates |= dict.fromkeys(base.embedding.parameters(), self._kept(0, self.model.config.ntokens))
+        return rates
+
+    def _kept(self, begin: int, end: int | None) -> Tensor:
+        return torch.from_numpy(self.kept[begin:end]).float()
+
+    def idle(self) -> list[nn.Parameter]:
+        """Name the head, if there is one: it takes no part."""
+        return [] if self.model.head is None else list(self.model.head.parameters())
+
+
+def _cut(text: Ints, key: int) -> Ints:
+    """Take a stretch of a document that is too long."""
+    begin = int(number(key, CUT)[0] % np.uint64(max(1, len(text) - LONGEST + 1)))
+    return text[begin : begin + LONGEST]
+
+
+def _of(grams: Grams, mine: slice) -> Grams:
+    """Give the n-grams of some documents, which are numbered from 0 again."""
+    begin, end = np.searchsorted(grams.document, (mine.start, mine.stop))
+    some = grams.some(slice(begin, end))
+    return some._replace(document=some.document - mine.start)
+
+
+def _bag(grams: Grams, size: int, ntokens: int) -> dict[str, Ints]:
+    """Prepare what `row_sums` takes, for the table of the tokens and for that of the n-grams."""
+    tokens, longer = grams.some(grams.size == 1), grams.some(grams.size > 1)
+    parts = {"tokens": (tokens.rows, tokens.document), "ngrams": (longer.rows - ntokens, longer.document)}
+    return {
+        f"{table}.{name}": each
+        for table, (rows, documents) in parts.items()
+        for name, each in readings(rows, documents, size).items()
+    }
+
+
+def _readings(tensors: dict[str, Tensor], table: str) -> Readings:
+    return Readings(*(tensors[f"{table}.{name}"] for name in Readings._fields))
