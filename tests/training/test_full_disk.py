@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.usefixtures("quick"), needs_fork]
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 400 kB in memory, where one may mount."""
+    """A file system of 2 MB in memory, where one may mount."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = getattr(ctypes.CDLL(None, use_errno=True), "mount", None)
-    if mount is None or mount(b"tmpfs", bytes(place), b"tmpfs", 0, b"size=400k") != 0:
+    if mount is None or mount(b"tmpfs", bytes(place), b"tmpfs", 0, b"size=2m") != 0:
         pytest.skip("mounting a small file system is not allowed here")
     yield place
     ctypes.CDLL(None).umount2(bytes(place), 2)
