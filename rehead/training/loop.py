@@ -32,7 +32,7 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, has_bfloat16, replicate, shard, spread_like, whole
+from rehead.training.distributed import World, gather_model, has_bfloat16, replicate, shard, spread_like, whole
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
@@ -120,6 +120,8 @@ def train(
                 state = dataclasses.replace(
                     State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
                 )
+                if options.shard:  # a module can be spread once: the next phase gets a model of its own
+                    phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             if len(phases) > 1:
                 training.what = f"{phase.objective.name} ({place + 1} of {len(phases)})"

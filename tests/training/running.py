@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -9,12 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+import rehead.pretrain.run
 from rehead.cli import main
 from rehead.pretrain.options import PretrainOptions
 from rehead.pretrain.run import run_pretraining
@@ -38,6 +41,21 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 def small(text: Path, out: Path, **changes: Any) -> PretrainOptions:
     return PretrainOptions(texts=[str(text)], out=out, **{**SMALL, **changes})
+
+
+@contextlib.contextmanager
+def shaped(**changes: Any) -> Iterator[None]:
+    """Have runs in this process make models with these dials, which the command line does not offer."""
+    plain = rehead.pretrain.run._config
+
+    def config(options: PretrainOptions, tokenizer: Any) -> Any:
+        return dataclasses.replace(plain(options, tokenizer), **changes)
+
+    rehead.pretrain.run._config = config
+    try:
+        yield
+    finally:
+        rehead.pretrain.run._config = plain
 
 
 def words(text: Path, out: Path, **changes: Any) -> list[str]:
@@ -91,7 +109,7 @@ class Killed(BaseException):
     """Not an Exception: nothing in the program is meant to catch it."""
 
 
-def broken_off(options: PretrainOptions, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def broken_off(options: PretrainOptions, at: int) -> None:
     """Break a run off at the `at`-th batch that is brought to the device: amid a step's parts, or while validating."""
     seen = 0
     plain = loop._Training._here
@@ -103,10 +121,9 @@ def broken_off(options: PretrainOptions, at: int, monkeypatch: pytest.MonkeyPatc
             raise Killed
         return plain(training, batch)
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
         patched.setattr(loop._Training, "_here", here)
-        with pytest.raises(Killed):
-            run_pretraining(options)
+        run_pretraining(options)
 
 
 def fork(job: Callable[[], int], log: Path) -> int:

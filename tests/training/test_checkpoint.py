@@ -88,11 +88,15 @@ def test_the_newest_good_one_is_found(tmp_path: Path) -> None:
     for step in (9, 10, 999_999, 1_000_000):  # by number, not by name
         checkpoint.save(made(step), tmp_path)
     newest = checkpoint.newest(tmp_path, said.append)
-    assert newest is not None and newest.state["step"] == 1_000_000 and not said
+    assert newest is not None
+    assert newest.state["step"] == 1_000_000
+    assert not said
     flipped(tmp_path / "step-1000000" / "model.safetensors")
     newest = checkpoint.newest(tmp_path, said.append)
-    assert newest is not None and newest.state["step"] == 999_999
-    assert len(said) == 1 and "step-1000000" in said[0]
+    assert newest is not None
+    assert newest.state["step"] == 999_999
+    assert len(said) == 1
+    assert "step-1000000" in said[0]
 
 
 def test_what_is_half_written_is_no_checkpoint_and_is_cleared(tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_clearing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PretrainOptions:
-    broken_off(small(text, tmp_path / "run", checkpoint_steps=2), 12, monkeypatch)
+    broken_off(small(text, tmp_path / "run", checkpoint_steps=2), 12)
     there = [path.name for path in checkpoint.listed(tmp_path / "run" / CHECKPOINTS)]
     assert there == ["step-000006", "step-000008"]
     return small(text, tmp_path / "run", checkpoint_steps=5, resume=True, quiet=False)
@@ -145,7 +149,8 @@ def test_the_one_before_a_damaged_one_is_used_and_the_user_is_told(
     damage(broken.out / CHECKPOINTS / "step-000008" / name)
     run_pretraining(broken)
     said = capfd.readouterr().err
-    assert "passed over a damaged checkpoint" in said and "step-000008" in said
+    assert "passed over a damaged checkpoint" in said
+    assert "step-000008" in said
     assert "resuming at step 6" in said
     assert left(broken.out) == straight(text, tmp_path / "straight")
 
@@ -185,7 +190,7 @@ def test_a_best_model_that_is_lost_leaves_the_last(
     options = small(text, tmp_path / "run", checkpoint_steps=1, quiet=False, lr=1000)
     losses = iter((3.0, 2.0, 5.0, 5.0))
     monkeypatch.setattr("rehead.pretrain.causal.Causal.report", lambda self, measures: {"loss": next(losses)})
-    broken_off(options, 14, monkeypatch)
+    broken_off(options, 14)
     flipped(options.out / CHECKPOINTS / BEST / "step-000004" / "model.safetensors")
     options.resume = True
     run = run_pretraining(options)

@@ -52,10 +52,12 @@ def test_a_full_disk(small_disk: Path, text: Path, tmp_path: Path) -> None:
 
     assert end_of(fork(crowded, log)) == 2, log.read_text()
     (line,) = log.read_text().splitlines()
-    assert line.startswith("rehead: error: ") and "step-000006 cannot be written: No space left on device" in line
+    assert line.startswith("rehead: error: ")
+    assert "step-000006 cannot be written: No space left on device" in line
     assert "--resume" in line
     found = checkpoint.newest(out / "checkpoints", pytest.fail)
-    assert found is not None and found.state["step"] == 5
+    assert found is not None
+    assert found.state["step"] == 5
     assert not list((out / "checkpoints").glob(".*"))  # half a checkpoint would take the room that is left
     assert end_of(fork_command([*arguments, "--resume"], log)) == 2, "there is still no room"
     growing.unlink()
@@ -84,7 +86,8 @@ def test_a_limit_on_the_size_of_files(text: Path, tmp_path: Path) -> None:
     assert "cannot be written: File too large" in log.read_text()
     assert "Traceback" not in log.read_text()
     found = checkpoint.newest(out / "checkpoints", pytest.fail)
-    assert found is not None and found.state["step"] == 6
+    assert found is not None
+    assert found.state["step"] == 6
     assert end_of(fork_command([*arguments, "--resume"], log)) == 0, log.read_text()
     assert left(out) == straight(text, tmp_path / "straight")
 
@@ -95,7 +98,8 @@ def test_a_disk_that_is_full_before_the_first_step(small_disk: Path, text: Path,
     room = os.statvfs(small_disk)
     (small_disk / "growing").write_bytes(bytes(room.f_bavail * room.f_bsize - 16_384))
     assert end_of(fork_command(words(text, out), log)) == 2
-    assert "No space left on device" in log.read_text() and "Traceback" not in log.read_text()
+    assert "No space left on device" in log.read_text()
+    assert "Traceback" not in log.read_text()
     (small_disk / "growing").unlink()
     assert end_of(fork_command(words(text, out), log)) == 0, log.read_text()
 

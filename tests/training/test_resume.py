@@ -43,9 +43,9 @@ def test_every_objective_resumes_to_the_bit(
     given = {**given, "accumulate": 3}
     expected = straight(text, tmp_path / "straight", **given)
     out = tmp_path / "broken"
-    broken_off(small(text, out, checkpoint_steps=2, **given), 12, monkeypatch)
+    broken_off(small(text, out, checkpoint_steps=2, **given), 12)
     for at in (5, 17):
-        broken_off(small(text, out, checkpoint_steps=2, resume=True, **given), at, monkeypatch)
+        broken_off(small(text, out, checkpoint_steps=2, resume=True, **given), at)
     run_pretraining(small(text, out, checkpoint_steps=2, resume=True, **given))
     assert left(out) == expected
 
@@ -55,13 +55,14 @@ def test_it_does_not_matter_where_a_run_is_broken_off(
     given: dict[str, Any], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every batch from the first on, until a run ends before it would be broken off: in every part of a step, in
-    every validation, in either phase. Two epochs of five steps, so at their border too."""
+    every validation, in either phase. Two epochs of five steps, so at their border too.
+    """
     given = {**given, "batch": 640, "epochs": 2}
     expected = straight(text, tmp_path / "straight", **given)
     for at in itertools.count(1, 1 if given["accumulate"] == 1 else 3):
         out = tmp_path / str(at)
         try:
-            broken_off(small(text, out, checkpoint_steps=1, **given), at, monkeypatch)
+            broken_off(small(text, out, checkpoint_steps=1, **given), at)
         except pytest.fail.Exception:  # "DID NOT RAISE"
             break
         run_pretraining(small(text, out, checkpoint_steps=1, resume=True, **given))
@@ -76,14 +77,12 @@ def test_the_cadence_of_checkpoints_changes_nothing(
     given = {"objective": "causal,masked", "accumulate": 2}
     expected = straight(text, tmp_path / "straight", **given)
     out = tmp_path / "broken"
-    broken_off(small(text, out, checkpoint_steps=steps, **given), 21, monkeypatch)
+    broken_off(small(text, out, checkpoint_steps=steps, **given), 21)
     run_pretraining(small(text, out, resume=True, **given))
     assert left(out) == expected
 
 
-def test_a_run_broken_off_while_it_saves_goes_on(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_broken_off_while_it_saves_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every call by which a checkpoint is written, deleted or flushed."""
     expected = straight(text, tmp_path / "straight")
     calls = [(checkpoint, name) for name in ("save_file", "write_json", "sha256", "write_signed", "clear", "_delete")]
@@ -110,13 +109,15 @@ def test_a_best_model_stays_while_a_checkpoint_goes_by_it(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two better ones are found after the checkpoint, and the run is broken off before the next: with another clock,
-    it might not find them again."""
+    it might not find them again.
+    """
     out = tmp_path / "run"
-    broken_off(small(text, out, checkpoint_steps=4, validations=12), 13, monkeypatch)
+    broken_off(small(text, out, checkpoint_steps=4, validations=12), 13)
     kept = [path.name for path in checkpoint.listed(out / "checkpoints" / "best")]
     state = checkpoint.load(out / "checkpoints" / "step-000004").state
     assert state["best_step"] == 4
-    assert checkpoint.name(4) in kept and len(kept) > 1
+    assert checkpoint.name(4) in kept
+    assert len(kept) > 1
 
 
 def test_a_checkpoint_holds_what_the_run_is(text: Path, tmp_path: Path) -> None:
