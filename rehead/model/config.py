@@ -65,7 +65,7 @@ class ModelConfig:
     "Longest n-gram with an embedding of its own; 1: words (tokens) only."
 
     nbuckets: int = 0
-    "Rows of the table that all n-grams of two tokens and more are hashed into."
+    "Rows of the table of n-grams of two tokens and more: that many get a vector, the most frequent ones."
 
     dropout: float = 0.2
     "Share of values zeroed in training."
@@ -87,7 +87,7 @@ class ModelConfig:
         "ffmult": (2**-10, 64),
         "maxlen": (1, 2**24),
         "ngrams": (1, 8),
-        "nbuckets": (0, 2**31),
+        "nbuckets": (0, 2**24),
         "dropout": (0, 0.99),
     }
 

@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.model import Model
-from rehead.pretrain.grams import Grams, count_rows, find_grams, kept_share
+from rehead.pretrain.grams import Grams, choose_rows, count_rows, find_grams, kept_share
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.store_part import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
@@ -46,6 +46,8 @@ LENGTH = 5.0
 POWER = 0.75
 DRAWN = 1000
 "Candidates drawn by frequency, beside the step's targets."
+TARGETS = 128
+"N-grams that a document is to predict in a step, on average at most."
 LONGEST = 4096
 "Tokens of a document that take part; of a longer one, a stretch drawn by chance."
 
@@ -79,7 +81,7 @@ class Document(Objective):
     ) -> None:
         """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document.
 
-        `fresh` says that the model has learnt nothing yet: then frequent tokens are made to start small.
+        `fresh`: the model has learnt nothing yet. Then its n-grams are chosen, and frequent tokens start small.
         """
         super().__init__(model)
         config = model.config
@@ -92,8 +94,11 @@ class Document(Objective):
         chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
         start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
         self.output = nn.Embedding(rows, config.nhid, _weight=start)
-        counts = count_rows(train, config, seed)
+        if fresh:
+            choose_rows(model.base, train, seed)
+        counts = count_rows(train, model.base, seed)
         self.kept = kept_share(counts, config.ntokens)
+        self.wanted = np.where(counts > 0, self.kept, 0.0)  # what was never counted cannot be learnt
         kept = counts * self.kept
         self.as_target = kept / kept.sum()
         "How likely a target is to be each row: (rows,)."
@@ -132,15 +137,18 @@ class Document(Objective):
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
         ]
         stretches = self._stretches(texts, keys)
-        grams = find_grams(texts, self.model.config)
+        grams = find_grams(texts, self.model.base)
         chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
         if self.bag:
             inside = chance >> np.uint64(63) == 0
         else:
             begin, end = stretches[grams.document].T
             inside = (grams.start + grams.size > begin) & (grams.start < end)
-        thinned = (chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < self.kept[grams.rows]
-        targets = grams.some(~inside & thinned)
+        wanted = np.where(inside, 0.0, self.wanted[grams.rows])  # chance to be a target
+        wanted *= np.minimum(1.0, TARGETS / np.maximum(1.0, np.bincount(grams.document, wanted, len(texts))))[
+            grams.document
+        ]
+        targets = grams.some((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
         draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
         drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
         candidates = np.unique(np.concatenate((targets.rows, drawn)))
@@ -230,7 +238,9 @@ class Document(Objective):
 
 def _cut(text: Ints, key: int) -> Ints:
     """Take a stretch of a document that is too long."""
-    begin = int(number(key, CUT)[0] % np.uint64(max(1, len(text) - LONGEST + 1)))
+    if len(text) <= LONGEST:
+        return text
+    begin = int(number(key, CUT)[0] % np.uint64(len(text) - LONGEST + 1))
     return text[begin : begin + LONGEST]
 
 

@@ -1,18 +1,19 @@
 """The n-grams of documents as rows of one table, and how often each row occurs.
 
-Rows are those of an output table: the tokens first, then the buckets that n-grams of two tokens and more are hashed
-into (`rehead.model.ngrams`).
+Rows are those of an output table: the tokens first, then the rows of the longer n-grams (`rehead.model.ngrams`).
+N-grams that have no row are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from rehead.model.config import ModelConfig
-from rehead.model.ngrams import ngram_buckets
+from rehead.model.base import Base
+from rehead.model.ngrams import NO_ROW, ngram_buckets
 from rehead.text.order import shuffled
 from rehead.text.store_part import Store
 
@@ -44,34 +45,66 @@ class Grams(NamedTuple):
         return Grams(*(each[which] for each in self))
 
 
-def find_grams(texts: list[Ints], config: ModelConfig) -> Grams:
-    """Find all n-grams of some documents, as long as the model knows them."""
+def find_grams(texts: list[Ints], base: Base) -> Grams:
+    """Find the n-grams of some documents that the model knows."""
     lengths = np.array([len(each) for each in texts], np.int64)
     ids = np.concatenate(texts) if texts else np.zeros(0, np.int64)
     document = np.repeat(np.arange(len(texts)), lengths)
     start = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     found = [Grams(ids, document, start, np.ones_like(ids))]
-    for n in range(2, min(config.ngrams, len(ids)) + 1):
-        rows = ngram_buckets(torch.from_numpy(ids)[None], n, config.nbuckets)[0].numpy() + config.ntokens
+    for n in range(2, min(base.config.ngrams, len(ids)) + 1):
+        assert base.ngrams is not None  # noqa: S101 (for the type checker)
+        rows = base.ngrams.find_rows(torch.from_numpy(ids)[None], n)[0].numpy()
         here = slice(len(rows))
-        whole = start[here] + n <= lengths[document[here]]  # not over the end of a document
-        found.append(Grams(rows, document[here], start[here], np.full(len(rows), n)).some(whole))
+        known = (rows != NO_ROW) & _whole(start, lengths[document], n)
+        found.append(Grams(rows + base.config.ntokens, document[here], start[here], np.full(len(rows), n)).some(known))
+    if len(found) == 1:
+        return found[0]
     joined = Grams(*(np.concatenate(each) for each in zip(*found, strict=True)))
-    return joined.some(np.argsort(joined.document, kind="stable"))
+    # Numpy sorts numbers of 16 bits by counting, ten times as fast.
+    small = joined.document.astype(np.uint16) if len(texts) < 1 << 16 else joined.document
+    return joined.some(np.argsort(small, kind="stable"))
 
 
-def count_rows(store: Store, config: ModelConfig, seed: int) -> NDArray[np.float64]:
+def choose_rows(base: Base, store: Store, seed: int) -> None:
+    """Give the rows of a fresh model's n-grams to those that are most frequent in the text."""
+    if base.ngrams is None:
+        return
+    counts = np.zeros(len(base.ngrams.rows), np.int64)
+    for texts in _sample(store, seed):
+        ids = np.concatenate(texts)
+        lengths = np.array([len(each) for each in texts], np.int64)
+        start = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        for n in range(2, min(base.config.ngrams, len(ids)) + 1):
+            slots = ngram_buckets(torch.from_numpy(ids)[None], n, len(counts))[0].numpy()
+            counts += np.bincount(slots[_whole(start, np.repeat(lengths, lengths), n)], minlength=len(counts))
+    base.ngrams.choose_rows(torch.from_numpy(counts).to(base.ngrams.rows.device))
+
+
+def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
     """Count how often every row occurs in the documents, or in a sample of a very large corpus: (rows,)."""
-    counts = np.zeros(config.ntokens + config.nbuckets, np.int64)
+    counts = np.zeros(base.config.ntokens + base.config.nbuckets, np.int64)
+    for texts in _sample(store, seed):
+        counts += np.bincount(find_grams(texts, base).rows, minlength=len(counts))
+    return counts.astype(np.float64)
+
+
+def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
+    """Read the documents, or some of a very large corpus, a thousand at a time."""
     documents = len(store)
     sampled = min(documents, max(1, int(documents * LARGEST_SAMPLE / max(1, int(store.offsets[-1])))))
     chosen = np.arange(documents)
     if sampled < documents:
         chosen = np.sort(shuffled(np.arange(sampled), documents, seed, COUNT))
     for begin in range(0, sampled, 1000):
-        texts = [np.asarray(store[int(each)], np.int64) for each in chosen[begin : begin + 1000]]
-        counts += np.bincount(find_grams(texts, config).rows, minlength=len(counts))
-    return counts.astype(np.float64)
+        yield [np.asarray(store[int(each)], np.int64) for each in chosen[begin : begin + 1000]]
+
+
+def _whole(start: Ints, lengths: Ints, n: int) -> NDArray[np.bool_]:
+    """Tell which runs of n tokens do not go over the end of their document, of `lengths` tokens."""
+    here = slice(len(start) - n + 1)
+    whole: NDArray[np.bool_] = start[here] + n <= lengths[here]
+    return whole
 
 
 def kept_share(counts: NDArray[np.float64], ntokens: int) -> NDArray[np.float64]:

@@ -214,10 +214,13 @@ def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:
 
 
 def _phases(options: PretrainOptions, stages: list[Stage], model: Model, prepared: Prepared) -> list[Phase]:
+    from rehead.pretrain.grams import choose_rows
     from rehead.pretrain.mixed import Mixed
     from rehead.training.budget import Budget
     from rehead.training.loop import Phase
 
+    if "document" not in stages[0].objectives:  # which does it itself
+        choose_rows(model.base, prepared.train, options.seed)
     phases = []
     for place, stage in enumerate(stages):
         objectives = [_objective(name, options, model, prepared, fresh=not place) for name in stage.objectives]

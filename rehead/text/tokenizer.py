@@ -191,6 +191,11 @@ class Tokenizer:
         texts = [self.inner.decoder.decode([piece]) for piece in pieces]
         return [piece if "\ufffd" in text else text for piece, text in zip(pieces, texts, strict=True)]
 
+    def marks(self) -> list[int]:
+        """Give the ids below `vocab_size` that stand for no text: every special token, and numbers without a piece."""
+        special = {number for number, added in self.inner.get_added_tokens_decoder().items() if added.special}
+        return [each for each, piece in enumerate(self.pieces(range(self.vocab_size))) if not piece or each in special]
+
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
         """Look vocabulary entries up; those that are not there become the unknown token."""
         ids = []

@@ -404,7 +404,7 @@ class _Training:
             raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 
     def _tensors(self) -> Tensors:
-        return {name: whole(each).detach() for name, each in own_tensors(self.objective).items()}
+        return {name: whole(each).detach() for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
@@ -421,15 +421,20 @@ class _Training:
         load_tensors(self.objective, best.model | rest)
 
 
-def own_tensors(objective: Objective) -> Tensors:
-    """Give an objective's tensors, each by its first name: several objectives in one share their model."""
-    names = {name for named in (objective.named_parameters(), objective.named_buffers()) for name, _ in named}
-    return {name: each for name, each in objective.state_dict().items() if name in names}
+def tensors_of(objective: Objective) -> Tensors:
+    """Name an objective's tensors, each once: several objectives that are mixed share a model."""
+    named: Tensors = {}
+    seen: set[int] = set()
+    for name, tensor in objective.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            named[name] = tensor
+            seen.add(id(tensor))
+    return named
 
 
 def load_tensors(objective: Objective, tensors: Tensors) -> None:
     """Put tensors into an objective, spread as its own are."""
-    own = own_tensors(objective)
+    own = tensors_of(objective)
     checkpoint.put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():

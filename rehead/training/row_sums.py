@@ -39,13 +39,14 @@ class Readings(NamedTuple):
 
 def readings(rows: Ints, documents: Ints, size: int) -> dict[str, Ints]:
     """Prepare the fields of `Readings` for `size` documents; `documents` (R,) must ascend."""
-    order = np.argsort(rows, kind="stable")
-    touched, touched_starts = np.unique(rows[order], return_index=True)
+    # One sort of plain numbers, by row and then by document: faster than finding the order first.
+    sorted_rows, readers = np.divmod(np.sort(rows * max(1, size) + documents), max(1, size))
+    touched_starts = np.flatnonzero(np.diff(sorted_rows, prepend=-1))
     return {
         "rows": rows,
         "starts": np.searchsorted(documents, np.arange(size)),
-        "touched": touched,
-        "readers": documents[order],
+        "touched": sorted_rows[touched_starts],
+        "readers": readers,
         "touched_starts": touched_starts,
     }
 

@@ -66,3 +66,35 @@ def test_orders_do_not_share_by_construction() -> None:
     """A bigram and the trigram that prefixes it with token 0 are hashed apart."""
     pair, triple = torch.tensor([[5, 9]]), torch.tensor([[0, 5, 9]])
     assert ngram_buckets(pair, 2, 2**20).item() != ngram_buckets(triple, 3, 2**20).item()
+
+
+def test_rows_go_to_the_slots_met_most_often() -> None:
+    ngrams = NGrams(2, 4, 1)
+    assert ngrams.choose_rows(torch.tensor([0, 5, 1, 9, *[0] * 26, 7, 3])) == 3
+    assert ngrams.rows.nonzero().flatten().tolist() == [1, 3, 30]  # the fourth, met 3 times, finds no row left
+    assert ngrams.rows[[1, 3, 30]].tolist() == [3, 1, 2]
+    assert NGrams(2, 8, 1).choose_rows(torch.tensor([1, 2, *[0] * 62])) == 1  # what is met once gets none
+
+
+def test_an_n_gram_without_a_row_adds_nothing_and_learns_nothing() -> None:
+    ngrams = NGrams(2, 8, 3)
+    torch.nn.init.normal_(ngrams.weight)
+    with torch.no_grad():
+        ngrams.weight[0] = 0.0
+    ids = torch.tensor([[1, 2, 3]])
+    counts = torch.zeros(64)
+    counts[ngram_buckets(ids, 2, 64)[0, 1]] = 2  # the pair (2, 3) alone
+    ngrams.choose_rows(counts)
+    out = ngrams(ids, None, None, True)
+    assert not out[0, :2].any()
+    assert torch.equal(out[0, 2], ngrams.weight[1])
+    out.sum().backward()
+    assert ngrams.weight.grad is not None
+    assert ngrams.weight.grad.any(1).nonzero().flatten().tolist() == [1]
+
+
+@pytest.mark.parametrize(("wrong", "fits"), [(7.0, True), (8.0, False), (-1.0, False), (0.5, False)])
+def test_rows_that_there_are_not_are_seen(wrong: float, fits: bool) -> None:
+    ngrams = NGrams(2, 8, 3)
+    ngrams.rows[5] = wrong
+    assert ngrams.rows_fit() == fits

@@ -11,7 +11,7 @@ import tokenizers
 import torch
 
 import rehead
-from rehead.errors import ConfigError, UserError
+from rehead.errors import ConfigError, DamagedError, UserError
 from rehead.model import Classifier, LanguageModel, Model, Run, load, save
 from rehead.text.tokenizer import Tokenizer
 from tests.model.conftest import alive, miniature
@@ -125,3 +125,17 @@ def test_parts_that_do_not_belong_together(change: Callable[[Run], None], said: 
     change(run)
     with pytest.raises(ConfigError, match=said):
         save(run, tmp_path / "run")
+
+
+def test_the_rows_of_n_grams_survive_and_wrong_ones_are_refused(tmp_path: Path) -> None:
+    model = alive(miniature("bag"))
+    assert model.base.ngrams is not None
+    model.base.ngrams.choose_rows(torch.arange(len(model.base.ngrams.rows)))
+    save(Run(model), tmp_path / "good")
+    found = load(tmp_path / "good").model.base.ngrams
+    assert found is not None
+    assert torch.equal(found.rows, model.base.ngrams.rows)
+    model.base.ngrams.rows[3] = 64
+    save(Run(model), tmp_path / "bad")
+    with pytest.raises(DamagedError, match="names rows that there are not"):
+        load(tmp_path / "bad")

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
+from rehead.model.ngrams import ngram_buckets
 from rehead.pretrain import document as module
 from rehead.pretrain import grams as grams_module
 from rehead.pretrain.document import LENGTH, Document, _bag, _readings
-from rehead.pretrain.grams import count_rows, find_grams, kept_share
+from rehead.pretrain.grams import choose_rows, count_rows, find_grams, kept_share
 from rehead.text.store_part import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
 from rehead.training.row_sums import row_sums
@@ -39,7 +40,7 @@ class Stored:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def __getitem__(self, document: int) -> Any:  # noqa: ANN401
+    def __getitem__(self, document: int) -> Any:
         return self.texts[document]
 
 
@@ -54,11 +55,11 @@ def stored(count: int, seed: int = 0) -> Store:
     return cast(Store, Stored(texts))
 
 
-def config(**changes: Any) -> ModelConfig:  # noqa: ANN401
+def config(**changes: Any) -> ModelConfig:
     return preset("bag", **{"ntokens": NTOKENS, "nhid": 8, "ngrams": 3, "nbuckets": 64, **changes})
 
 
-def layered(**changes: Any) -> ModelConfig:  # noqa: ANN401
+def layered(**changes: Any) -> ModelConfig:
     return config(nlayers=1, nhead=2, positions="rotary", **changes)
 
 
@@ -68,6 +69,13 @@ def objective(shape: ModelConfig | None = None, *, documents: int = 6, seed: int
     made = Document(Model(shape or config()), train, stored(9, seed=1), time=8, batch=1, seed=seed, fresh=True)
     made.documents = documents
     return made
+
+
+def stir(made: Document) -> None:
+    """Give n-grams, which start at zero, vectors; row 0 is for those that have none."""
+    assert made.model.base.ngrams is not None
+    nn.init.normal_(made.model.base.ngrams.weight)
+    made.model.base.ngrams.weight.data[0] = 0.0
 
 
 def gradients(made: nn.Module) -> dict[str, Tensor]:
@@ -81,9 +89,9 @@ def gradients(made: nn.Module) -> dict[str, Tensor]:
 def test_a_sum_of_rows_is_what_the_base_pools() -> None:
     made = objective()
     base = made.model.base
-    nn.init.normal_(base.ngrams.weight)  # type: ignore[union-attr]
+    stir(made)
     text = np.array([3, 9, 9, 1, 30, 9, 9], np.int64)
-    fields = _bag(find_grams([text], made.model.config), 1, NTOKENS)
+    fields = _bag(find_grams([text], made.model.base), 1, NTOKENS)
     tensors = {name: torch.from_numpy(each) for name, each in fields.items()}
     hidden = base(torch.from_numpy(text)[None], causal=False)
     assert torch.allclose(made.pooled(tensors) / len(text), hidden.mean(1), atol=1e-5)
@@ -91,7 +99,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
 
 def test_n_grams_against_counting_by_hand() -> None:
     texts = [np.array(each, np.int64) for each in ([1, 2, 3], [4], [], [5, 6])]
-    grams = find_grams(texts, config())
+    grams = find_grams(texts, Model(config()).base)
     found = list(zip(grams.document.tolist(), grams.start.tolist(), grams.size.tolist(), strict=True))
     expected = [
         (document, start, size)
@@ -100,9 +108,38 @@ def test_n_grams_against_counting_by_hand() -> None:
         for start in range(len(text) - size + 1)
     ]
     assert found == expected
-    counts = count_rows(stored(7), config(), seed=0)
+    counts = count_rows(stored(7), Model(config()).base, seed=0)
     by_hand = Counter(int(token) for place in range(7) for token in stored(7)[place])
     assert [by_hand[token] for token in range(NTOKENS)] == counts[:NTOKENS].tolist()
+
+
+def test_rows_go_to_the_most_frequent_n_grams() -> None:
+    base = Model(config(nbuckets=30)).base
+    assert base.ngrams is not None
+    store = stored(50)
+    choose_rows(base, store, seed=0)
+    often = Counter(
+        int(ngram_buckets(torch.tensor([text[start : start + n].tolist()]), n, 240))
+        for text in (store[place] for place in range(50))
+        for n in (2, 3)
+        for start in range(len(text) - n + 1)
+    )
+    rows = base.ngrams.rows.long()
+    chosen = {slot for slot in range(240) if rows[slot]}
+    assert sorted(rows[rows > 0].tolist()) == list(range(1, 30))
+    assert min(often[slot] for slot in chosen) >= max(often[slot] for slot in range(240) if slot not in chosen)
+    in_order = [often[int((rows == row).nonzero())] for row in range(1, 30)]
+    assert in_order == sorted(in_order, reverse=True)
+    assert (count_rows(store, base, seed=0)[NTOKENS + 1 :] == in_order).all()
+
+
+def test_an_n_gram_met_once_gets_no_row() -> None:
+    base = Model(config()).base
+    assert base.ngrams is not None
+    choose_rows(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
+    found = find_grams([np.array([1, 2, 3, 4], np.int64)], base)
+    longer = found.some(found.size > 1)
+    assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.rows.tolist(), strict=True)) == [(0, 2, 41)]
 
 
 def test_frequent_rows_are_thinned_out() -> None:
@@ -136,7 +173,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     return loss, count
 
 
-def _choices(made: Document, step: int) -> Any:  # noqa: ANN401
+def _choices(made: Document, step: int) -> Any:
     at = np.arange(step * made.documents, (step + 1) * made.documents)
     epochs, positions = np.divmod(at, len(made.train_store))
     documents = module.shuffled(positions, len(made.train_store), made.seed, module.ORDER, epochs)
@@ -145,7 +182,7 @@ def _choices(made: Document, step: int) -> Any:  # noqa: ANN401
 
 def test_the_loss_against_one_target_at_a_time() -> None:
     made = objective()
-    nn.init.normal_(made.model.base.ngrams.weight)  # type: ignore[union-attr]
+    stir(made)
     nn.init.normal_(made.output.weight)
     batch = made.read(2)
     expected, count = by_hand(made, 2)

@@ -58,6 +58,18 @@ def test_a_mask_only_where_one_is_asked_for(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_with_masks("[MASK][MASK]") == [4, 4]
 
 
+def test_marks_stand_for_no_text(tokenizer: Tokenizer) -> None:
+    """Its own, one that somebody has added, and the numbers in a gap."""
+    assert tokenizer.marks() == [0, 1, 2, 3, 4]
+    spec = json.loads(tokenizer.to_json())
+    gap = tokenizer.vocab_size
+    spec["added_tokens"].append({**spec["added_tokens"][0], "id": gap, "content": "<sep>"})
+    assert Tokenizer.from_json(json.dumps(spec)).marks() == [0, 1, 2, 3, 4, gap]
+    words = [*SPECIALS, "film"]
+    gappy = models.WordLevel({word: 2 * number for number, word in enumerate(words)}, "<unk>")
+    assert Tokenizer(tokenizers.Tokenizer(gappy)).marks() == list(range(10))
+
+
 def test_batches_are_what_single_texts_are(tokenizer: Tokenizer) -> None:
     texts = ["", "the film", "☃", *LINES]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]

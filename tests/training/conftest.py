@@ -13,7 +13,7 @@ import rehead.disk
 import rehead.model.run
 import rehead.pretrain.run
 
-WORDS = [
+WORDS = "the a film book was is very good bad great awful not never story plot actor music end scene and but so"
     "the",
     "a",
     "film",
@@ -44,7 +44,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty documents, about 3,000 tokens."""
     draw = random.Random(1)
     file = tmp_path_factory.mktemp("text") / "text.txt"
-    lines = [" ".join(draw.choice(WORDS) for _ in range(draw.randint(5, 40))) for _ in range(60)]
+    lines = [" ".join(draw.choice(WORDS.split()) for _ in range(draw.randint(5, 40))) for _ in range(60)]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return file
 

@@ -121,13 +121,14 @@ def broken_off(options: PretrainOptions, at: int) -> None:
             raise Killed
         return plain(training, batch)
 
-    with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loop._Training, "_here", here)
-        run_pretraining(options)
+        with pytest.raises(Killed):
+            run_pretraining(options)
 
 
 def fork(job: Callable[[], int], log: Path) -> int:
-    """Do a job in a forked child, its words in a file; give its process id. Starting is free: torch is there already."""
+    """Do a job in a forked child, its words in a file; give its process id. Starting is free: torch is there."""
     child = os.fork()
     if child:
         return child

@@ -158,7 +158,7 @@ def test_the_one_before_a_damaged_one_is_used_and_the_user_is_told(
 def test_when_all_are_damaged_the_user_decides(broken: PretrainOptions, tmp_path: Path) -> None:
     for path in checkpoint.listed(broken.out / CHECKPOINTS):
         flipped(path / "optimizer.safetensors")
-    with pytest.raises(UserError, match="There is no good checkpoint in .*--overwrite"):
+    with pytest.raises(UserError, match=r"There is no good checkpoint in .*--overwrite"):
         run_pretraining(broken)
     assert len(checkpoint.listed(broken.out / CHECKPOINTS)) == 2  # nothing was deleted
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_another_model_does_not_fit(broken: PretrainOptions, tex
     run_pretraining(small(text, tmp_path / "other", nhid=32))
     theirs = tmp_path / "other" / CHECKPOINTS / "step-000012"
     shutil.copytree(theirs, broken.out / CHECKPOINTS / "step-000012")
-    with pytest.raises(DamagedError, match="does not fit.* instead of"):
+    with pytest.raises(DamagedError, match=r"does not fit.* instead of"):
         run_pretraining(broken)
 
 

@@ -54,8 +54,9 @@ def test_every_objective_resumes_to_the_bit(
 def test_it_does_not_matter_where_a_run_is_broken_off(
     given: dict[str, Any], text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every batch from the first on, until a run ends before it would be broken off: in every part of a step, in
-    every validation, in either phase. Two epochs of five steps, so at their border too.
+    """At every batch until there are no more: in every part of a step and every validation of either phase.
+
+    Two epochs of five steps, so at their border too.
     """
     given = {**given, "batch": 640, "epochs": 2}
     expected = straight(text, tmp_path / "straight", **given)
@@ -108,8 +109,9 @@ def test_a_run_broken_off_while_it_saves_goes_on(text: Path, tmp_path: Path, mon
 def test_a_best_model_stays_while_a_checkpoint_goes_by_it(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two better ones are found after the checkpoint, and the run is broken off before the next: with another clock,
-    it might not find them again.
+    """Better ones are found after the checkpoint, and the run is broken off before the next.
+
+    Where time is the budget, the resumed run validates at other steps and might not find them again.
     """
     out = tmp_path / "run"
     broken_off(small(text, out, checkpoint_steps=4, validations=12), 13)
