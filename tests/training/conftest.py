@@ -14,29 +14,6 @@ import rehead.model.run
 import rehead.pretrain.run
 
 WORDS = "the a film book was is very good bad great awful not never story plot actor music end scene and but so"
-    "the",
-    "a",
-    "film",
-    "book",
-    "was",
-    "is",
-    "very",
-    "good",
-    "bad",
-    "great",
-    "awful",
-    "not",
-    "never",
-    "story",
-    "plot",
-    "actor",
-    "music",
-    "end",
-    "scene",
-    "and",
-    "but",
-    "so",
-]
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_another_option_is_refused_by_its_name(name: str, broken: Path, text: Pa
 @pytest.mark.parametrize("name", ["tokens", "minutes"])
 def test_another_budget_is_refused(name: str, broken: Path, text: Path) -> None:
     changes: dict[str, Any] = {"objective": "masked", "resume": True, "epochs": None, name: 1000}
-    with pytest.raises(UserError, match="with --epochs 0.5, not without --epochs"):
+    with pytest.raises(UserError, match=r"with --epochs 0.5, not without --epochs"):
         run_pretraining(small(text, broken, **changes))
 
 
@@ -96,7 +96,7 @@ def test_other_text_is_refused(broken: Path, text: Path, tmp_path: Path) -> None
 
 
 def test_another_tokenizer_is_refused(broken: Path, text: Path) -> None:
-    with pytest.raises(UserError, match="was begun with another --tokenizer|without --vocab"):
+    with pytest.raises(UserError, match=r"was begun with another --tokenizer|without --vocab"):
         run_pretraining(
             small(text, broken, objective="masked", resume=True, vocab=None, tokenizer=broken / "tokenizer.json")
         )
@@ -138,7 +138,7 @@ def test_where_there_is_no_run_there_is_nothing_to_resume(text: Path, tmp_path: 
     (tmp_path / "other" / "letter.txt").write_text("dear")
     with pytest.raises(UserError, match="holds no run to resume"):
         run_pretraining(small(text, tmp_path / "other", resume=True))
-    with pytest.raises(UserError, match="holds 'letter.txt', which would be lost"):
+    with pytest.raises(UserError, match=r"holds 'letter.txt', which would be lost"):
         run_pretraining(small(text, tmp_path / "other", overwrite=True))
     assert (tmp_path / "other" / "letter.txt").read_text() == "dear"
 

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a checkpoint is saved, the command that goes on is printed, and it works. A loss that runs away."""
+"""SIGTERM, Ctrl-C, a loss that runs away: what there is is saved, and the command that is printed goes on with it."""
 
 from __future__ import annotations
 
