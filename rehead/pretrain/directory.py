@@ -76,7 +76,10 @@ def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
     given = dataclasses.asdict(options)
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
-    kept = {name: value for name, value in given.items() if name not in FREE_TO_CHANGE and name not in places}
+    free = FREE_TO_CHANGE
+    if options.optimizer == "muon" or "document" in options.objective:  # a sharded run has AdamW in their place
+        free -= {"shard"}
+    kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
     return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer}
 
