@@ -27,7 +27,8 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     "The shape of the model."
 
     objective: str = "document"
-    "causal, masked, hybrid, document; A,B: one after the other; A+B: together; A:0.8,B:0.2: shares of the budget."
+    """causal, masked, hybrid, document, bag (document past the layers). A,B: one after the other; A+B: together;
+    A:0.8,B:0.2: shares of the budget."""
 
     tokenizer: Path | None = None
     "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
