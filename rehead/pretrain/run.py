@@ -241,7 +241,7 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
     if name in DOCUMENT:
         from rehead.pretrain.document import Document
 
-        made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)  # type: ignore[arg-type]
+        made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
         made.name = name
         return made
     from rehead.pretrain.masking import Masking
