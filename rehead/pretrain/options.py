@@ -36,6 +36,9 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     vocab: int | None = flag(None, metavar="N")
     "Size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
 
+    lowercase: bool | None = None
+    "Have a tokenizer that is trained read small letters only (default: unless the run learns to generate)."
+
     epochs: float | None = flag(None, metavar="N")
     "Budget: read the text this many times."
 
@@ -95,3 +98,5 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
         raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+    if options.tokenizer is not None and options.lowercase is not None:
+        raise UserError("--lowercase is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")

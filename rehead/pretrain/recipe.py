@@ -55,6 +55,11 @@ def has_language_model(stages: list[Stage]) -> bool:
     return any(LANGUAGE & set(stage.objectives) for stage in stages)
 
 
+def generates(stages: list[Stage]) -> bool:
+    """Tell whether a recipe learns to continue a text."""
+    return any({"causal", "hybrid"} & set(stage.objectives) for stage in stages)
+
+
 def _share(text: str, share: str) -> float:
     try:
         value = float(share)
