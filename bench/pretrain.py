@@ -9,8 +9,8 @@ all positions, masked or not) and GPT-2, of the same width, depth, heads and fee
 
 - the machine's peak: the best of many float32 products of matrices, of sizes from 512 to 2048;
 - the body of `small`: forward and backward of its layers, FLOPs as `rehead.model.accounting` counts them;
-- memory: the highest resident memory of a process that takes two steps, less what it held when the model and the
-  optimizer's state were there.
+- memory: the highest resident memory of a process that takes two steps, less what it held when the model was made
+  (gradients and the optimizer's state are part of it).
 """
 
 from __future__ import annotations
