@@ -52,6 +52,18 @@ COMMANDS: dict[str, Command] = {
         "inspect",
         "count every parameter, draw the mask, positions, attention",
     ),
+    "generate": Command(
+        "rehead.use.generate",
+        "GenerateOptions",
+        "generate",
+        "continue a text",
+    ),
+    "fill": Command(
+        "rehead.use.fill",
+        "FillOptions",
+        "fill",
+        "guess the hidden words of a text",
+    ),
     "data check": Command(
         "rehead.text.check",
         "CheckOptions",

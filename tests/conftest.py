@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# The models of the tests are tiny: a second thread would only wait, and for long when the machine is busy. Said here,
+# before torch is imported, it holds for the processes that tests start, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

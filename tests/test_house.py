@@ -95,6 +95,8 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--version"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
+        ["generate", "--help"],
+        ["fill", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],

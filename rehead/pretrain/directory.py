@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_free, file_inside, read_signed, sha256, write_signed
 from rehead.errors import DamagedError, UserError
 from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.recipe import DOCUMENT
 from rehead.training.options import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
@@ -76,7 +77,12 @@ def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
     given = dataclasses.asdict(options)
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
-    kept = {name: value for name, value in given.items() if name not in FREE_TO_CHANGE and name not in places}
+    free = FREE_TO_CHANGE
+    if options.optimizer == "muon" or any(
+        name in options.objective for name in DOCUMENT
+    ):  # a sharded run has AdamW in their place
+        free -= {"shard"}
+    kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
     return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer}
 

@@ -75,7 +75,7 @@ class RowObjective(Objective):
     def row_tables(self) -> list[nn.Parameter]:
         """Name the table of the n-grams, where there is one."""
         ngrams = self.model.base.ngrams
-        return [] if ngrams is None else [ngrams.weight]
+        return [] if ngrams is None else list(ngrams.parameters())
 
     def report_of(self, measures: Measures, name: str) -> dict[str, float]:
         """Give loss, perplexity and accuracy of one kind of prediction."""

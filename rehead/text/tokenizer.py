@@ -81,15 +81,15 @@ class Tokenizer:
         *,
         vocab: int | None = None,
         kind: Kind = "bpe",
+        lowercase: bool = False,
         seed: int = 0,
         quiet: bool = False,
     ) -> Tokenizer:
         """Train one on these documents: see `rehead.text.vocabulary`."""
         from rehead.text.vocabulary import DEFAULT_VOCAB, train_tokenizer
 
-        return train_tokenizer(
-            texts, vocab=DEFAULT_VOCAB if vocab is None else vocab, kind=kind, seed=seed, quiet=quiet
-        )
+        vocab = DEFAULT_VOCAB if vocab is None else vocab
+        return train_tokenizer(texts, vocab=vocab, kind=kind, lowercase=lowercase, seed=seed, quiet=quiet)
 
     @classmethod
     def from_sentencepiece(cls, model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:
@@ -190,6 +190,11 @@ class Tokenizer:
             return pieces
         texts = [self.inner.decoder.decode([piece]) for piece in pieces]
         return [piece if "\ufffd" in text else text for piece, text in zip(pieces, texts, strict=True)]
+
+    def marks(self) -> list[int]:
+        """Give the ids below `vocab_size` that stand for no text: every special token, and numbers without a piece."""
+        special = {number for number, added in self.inner.get_added_tokens_decoder().items() if added.special}
+        return [each for each, piece in enumerate(self.pieces(range(self.vocab_size))) if not piece or each in special]
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
         """Look vocabulary entries up; those that are not there become the unknown token."""

@@ -159,5 +159,6 @@ def _ready(tensors: Tensors) -> Tensors:
 
 
 def _reason(error: Exception) -> str:
-    match = re.search(r"message: \"([^\"]+)\"", str(error))
+    """Find the operating system's words in an error of safetensors."""
+    match = re.search(r"I/O error: (.+?) \(os error", str(error))
     return match[1] if match else str(error)

@@ -11,12 +11,13 @@ go over gloo on the CPU, gradients over NCCL where there are GPUs.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed
@@ -108,7 +109,12 @@ def replicate(module: nn.Module, world: World) -> nn.Module:
     if world.size == 1:
         return module
     devices = [world.device] if world.device.type == "cuda" else None
-    return nn.parallel.DistributedDataParallel(module, device_ids=devices, broadcast_buffers=False)
+    replicas = nn.parallel.DistributedDataParallel
+    newer = "forward_sync_buffers" in inspect.signature(replicas).parameters
+    buffers: dict[str, Any] = {
+        "forward_sync_buffers" if newer else "broadcast_buffers": False
+    }  # ours are tables that never change
+    return replicas(module, device_ids=devices, **buffers)
 
 
 def shard(module: nn.Module, layers: list[nn.Module], world: World) -> None:

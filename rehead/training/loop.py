@@ -32,7 +32,7 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, has_bfloat16, replicate, shard, spread_like, whole
+from rehead.training.distributed import World, gather_model, has_bfloat16, replicate, shard, spread_like, whole
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
@@ -120,6 +120,8 @@ def train(
                 state = dataclasses.replace(
                     State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
                 )
+                if options.shard:  # a module can be spread once: the next phase gets a model of its own
+                    phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             if len(phases) > 1:
                 training.what = f"{phase.objective.name} ({place + 1} of {len(phases)})"
@@ -276,13 +278,15 @@ class _Training:
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
-        kept = checkpoint.listed(self.folder)
-        last = f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
         sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
         raise UserError(
-            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {last}. "
+            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
             f"Start again with a lower rate, such as --lr {self.options.lr / 2:g}."
         )
+
+    def _last_good(self) -> str:
+        kept = checkpoint.listed(self.folder)
+        return f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
 
     @contextmanager
     def _synchronised(self, *, last: bool) -> Iterator[None]:
@@ -380,7 +384,7 @@ class _Training:
             return
         saved = Checkpoint(self._tensors(), self.optimizers.state(), dataclasses.asdict(self.state))
         if self.world.first:
-            checkpoint.save(saved, self.folder)
+            self._put(saved, self.folder)
             checkpoint.clear(self.folder, keep=2)
             # The checkpoint before this one may still be resumed from, and goes by another best.
             checkpoint.clear_but(self.folder / BEST, {self.saved_best, self.state.best_step})
@@ -391,10 +395,16 @@ class _Training:
         """Save the model alone: what the run will give if nothing better comes."""
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
         if self.world.first:
-            checkpoint.save(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
+            self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
+
+    def _put(self, saved: Checkpoint, folder: Path) -> None:
+        try:
+            checkpoint.save(saved, folder)
+        except UserError as error:
+            raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 
     def _tensors(self) -> Tensors:
-        return {name: whole(each).detach() for name, each in self.objective.state_dict().items()}
+        return {name: whole(each).detach() for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
@@ -411,9 +421,20 @@ class _Training:
         load_tensors(self.objective, best.model | rest)
 
 
+def tensors_of(objective: Objective) -> Tensors:
+    """Name an objective's tensors, each once: several objectives that are mixed share a model."""
+    named: Tensors = {}
+    seen: set[int] = set()
+    for name, tensor in objective.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            named[name] = tensor
+            seen.add(id(tensor))
+    return named
+
+
 def load_tensors(objective: Objective, tensors: Tensors) -> None:
     """Put tensors into an objective, spread as its own are."""
-    own = objective.state_dict()
+    own = tensors_of(objective)
     checkpoint.put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():

@@ -65,6 +65,12 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
 
+    def use(self, model: Model) -> None:
+        """Train this model from now on, instead of the one of the same shape that it has."""
+        for module in self.modules():
+            if isinstance(module, Objective):
+                module.model = model
+
     def steps_in_epoch(self) -> float:
         """How many steps show every token once."""
         raise NotImplementedError

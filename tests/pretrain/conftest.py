@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import torch
 
 from rehead.text.readers import Texts
 from rehead.text.store import build_store
@@ -35,12 +33,3 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     tokenizer = Tokenizer.train(Texts(file), vocab=320, quiet=True)
     store = build_store(Texts(file), tokenizer, folder / "tokens", quiet=True)
     return Corpus(file, tokenizer, *hold_out(store, 0.1, 10_000, seed=0))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tiny matrices: a second thread would only wait."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -58,6 +58,18 @@ def test_a_mask_only_where_one_is_asked_for(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_with_masks("[MASK][MASK]") == [4, 4]
 
 
+def test_marks_stand_for_no_text(tokenizer: Tokenizer) -> None:
+    """Its own, one that somebody has added, and the numbers in a gap."""
+    assert tokenizer.marks() == [0, 1, 2, 3, 4]
+    spec = json.loads(tokenizer.to_json())
+    gap = tokenizer.vocab_size
+    spec["added_tokens"].append({**spec["added_tokens"][0], "id": gap, "content": "<sep>"})
+    assert Tokenizer.from_json(json.dumps(spec)).marks() == [0, 1, 2, 3, 4, gap]
+    words = [*SPECIALS, "film"]
+    gappy = models.WordLevel({word: 2 * number for number, word in enumerate(words)}, "<unk>")
+    assert Tokenizer(tokenizers.Tokenizer(gappy)).marks() == list(range(10))
+
+
 def test_batches_are_what_single_texts_are(tokenizer: Tokenizer) -> None:
     texts = ["", "the film", "☃", *LINES]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
@@ -238,3 +250,17 @@ def test_what_cannot_be_trained_on_is_named() -> None:
         Tokenizer.train([Document("a b", "x", 1)], kind="wordpiece", quiet=True)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not on str"):
         Tokenizer.train(["a b"], quiet=True)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_tokenizer_of_small_letters(kind: Kind, tmp_path: Path) -> None:
+    documents = [Document(f"Great GREAT great Éclair number {n} </s>", "x.txt", n) for n in range(1, 200)]
+    tokenizer = Tokenizer.train(documents, vocab=320, kind=kind, lowercase=True, quiet=True)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for each in (tokenizer, Tokenizer.load(tmp_path / "tokenizer.json")):
+        assert each.encode("A GREAT Éclair") == each.encode("a great éclair")
+        assert each.decode(each.encode("A GREAT Éclair </S>")) == "a great éclair </s>"
+        ids = each.encode_with_masks("A [MASK] Éclair")
+        assert ids.count(each.mask) == 1
+    cased = Tokenizer.train(documents, vocab=320, kind=kind, quiet=True)
+    assert cased.encode("GREAT") != cased.encode("great")

@@ -1,0 +1,253 @@
+"""`rehead generate`: a text continued by a run that has learnt to write, shown as it is produced."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, flag, positional
+from rehead.use.learnt import WRITES, check_it_learnt, longest_read
+
+if TYPE_CHECKING:
+    from rehead.model.model import Model
+    from rehead.text.tokenizer import Tokenizer
+    from rehead.use.sampling import Sampling
+
+
+@dataclass
+class GenerateOptions(CommonOptions):
+    """Continue a text with a run that was pretrained with --objective causal or hybrid."""
+
+    run: Path = positional()
+    "The run that writes."
+
+    prompt: str | None = flag(None, metavar="TEXT")
+    "The text to continue; - reads it from standard input. Left out: the beginning of a new text."
+
+    tokens: int = flag(100, metavar="N")
+    "Write at most this many tokens; the model may end the text before."
+
+    n: int = flag(1, metavar="N")
+    "How many samples to write; they differ in their random numbers."
+
+    temperature: float = flag(0.8, metavar="T")
+    "Below 1 bolder, above 1 wilder; 0 always takes the likeliest token."
+
+    greedy: bool = False
+    "Always take the likeliest token: the same as --temperature 0."
+
+    top_k: int | None = flag(None, metavar="K")
+    "Choose among the K likeliest tokens."
+
+    top_p: float = flag(0.95, metavar="P")
+    "Choose among the fewest of the likeliest tokens that together have the probability P; 1: among all."
+
+    repetition_penalty: float = flag(1.0, metavar="R")
+    "Make tokens that were there less likely: 1.1 a little, 1.5 much; 1 not at all."
+
+    no_repeat_ngram: int | None = flag(None, metavar="N")
+    "Never write a run of N tokens that was there."
+
+    seed: int = 0
+    "Where the random numbers come from: the same seed, the same text."
+
+    cache: bool = True
+    "Keep what has been read. --no-cache reads all of it again for every token: the same text, slowly."
+
+    json: bool = False
+    "Print one JSON document, when all is written."
+
+
+@dataclass
+class Sample:
+    """One continuation."""
+
+    text: str = ""
+    "What follows the prompt."
+    ids: list[int] = field(default_factory=list)
+    "Its tokens, the end mark left out."
+    ended: bool = False
+    "Whether the model ended it; if not, it was cut off."
+
+
+def generate(options: GenerateOptions) -> None:
+    """Run the command: load, write, print."""
+    sampling = _sampling(options)
+    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt or ""
+    from rehead.model.run import load
+
+    run = load(options.run)
+    tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
+    ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
+    show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
+    with _one_core():
+        samples = write(
+            run.model,
+            tokenizer,
+            ids,
+            sampling,
+            n=options.n,
+            tokens=options.tokens,
+            seed=options.seed,
+            window=window,
+            cached=options.cache,
+            show=show,
+        )
+    if options.json:
+        print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
+    read = len(ids) + max(len(each.ids) for each in samples) - 1
+    if read > window and not options.quiet:
+        sys.stdout.flush()
+        print(
+            f"note: this run has learnt to read {window:,} tokens at once. Prompt and text came to {read:,}: their "
+            "beginning was let go on the way.",
+            file=sys.stderr,
+        )
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Cut a prompt into tokens, behind an end mark: in training too, a text begins where another has ended."""
+    return [tokenizer.eos, *tokenizer.encode(prompt)]
+
+
+def write(
+    model: Model,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    sampling: Sampling,
+    *,
+    n: int = 1,
+    tokens: int = 100,
+    seed: int = 0,
+    window: int | None = None,
+    cached: bool = True,
+    show: Callable[[int, str, bool], None] = lambda *_: None,
+) -> list[Sample]:
+    """Continue a prompt n times, up to this many tokens each, reading no more than `window` (or maxlen) at once.
+
+    `show(sample, text, over)` is called as text comes: with what a sample has grown by, and whether it is over.
+    """
+    from rehead.use.continuing import continuations
+    from rehead.use.sampling import Chooser
+    from rehead.use.streaming import TextStream
+
+    forbidden = _not_text(model, tokenizer)
+    chooser = Chooser(sampling, prompt, n=n, seed=seed, end=tokenizer.eos, forbidden=forbidden)
+    samples = [Sample() for _ in range(n)]
+    streams = [TextStream(tokenizer, prompt) for _ in range(n)]
+    window = model.config.maxlen if window is None else window
+    for step in continuations(model, prompt, chooser, tokens=tokens, window=window, cached=cached):
+        for number, token in step:
+            sample, stream = samples[number], streams[number]
+            sample.ended = token == tokenizer.eos
+            if not sample.ended:
+                sample.ids.append(token)
+            over = sample.ended or len(sample.ids) == tokens
+            text = ("" if sample.ended else stream.add(token)) + (stream.end() if over else "")
+            sample.text += text
+            if text or over:
+                show(number, text, over)
+    return samples
+
+
+class Printer:
+    """Print samples as they come, one behind the other: those that must wait for an earlier one are held back."""
+
+    def __init__(self, prompt: str, n: int) -> None:
+        self.prompt, self.n = prompt, n
+        self.waiting = [""] * n
+        self.over = [False] * n
+        self.turn = 0
+        self._begin()
+
+    def __call__(self, sample: int, text: str, over: bool) -> None:
+        """Take up what a sample has grown by; print it if it is that sample's turn, with all whose turn comes then."""
+        self.waiting[sample] += text
+        self.over[sample] = over
+        while self.turn < self.n:
+            _put(self.waiting[self.turn])
+            self.waiting[self.turn] = ""
+            if not self.over[self.turn]:
+                break
+            _put("\n")
+            self.turn += 1
+            self._begin()
+        sys.stdout.flush()
+
+    def _begin(self) -> None:
+        if self.turn < self.n:
+            if self.n > 1:
+                _put(("\n" if self.turn else "") + f"--- {self.turn + 1} of {self.n}\n")
+            _put(self.prompt)
+            sys.stdout.flush()
+
+
+def _put(text: str) -> None:
+    """Write to standard output; a terminal is shown what it would otherwise obey."""
+    if sys.stdout.isatty():
+        text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
+    sys.stdout.write(text)
+
+
+def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a tensor; torch is not imported up here)
+    """Tell what must never be written: every mark but the end mark, and numbers that are no token. (V) of bool."""
+    import torch
+
+    forbidden = torch.zeros(model.config.ntokens, dtype=torch.bool)
+    forbidden[tokenizer.marks()] = True
+    forbidden[tokenizer.vocab_size :] = True
+    forbidden[tokenizer.eos] = False
+    return forbidden.to(model.base.embedding.weight.device)
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Compute on one core: a step is too small to share. On a busy machine, two take 3 times as long."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _sampling(options: GenerateOptions) -> Sampling:
+    """Read the options that say how to choose, after refusing numbers that make no sense."""
+    for name, value in (("tokens", options.tokens), ("n", options.n)):
+        if value < 1:
+            raise UserError(f"--{name}={value} is out of range. Choose 1 or more.")
+    temperature = 0.0 if options.greedy else options.temperature
+    if temperature == 0 and options.n > 1:
+        raise UserError(
+            f"--n={options.n}: the likeliest text is always the same. Drop --n, or choose a --temperature above 0."
+        )
+    from rehead.use.sampling import Sampling
+
+    return Sampling(
+        temperature=temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram=options.no_repeat_ngram,
+    )
+
+
+def _document(
+    options: GenerateOptions, prompt: str, prompt_tokens: int, sampling: Sampling, samples: list[Sample]
+) -> dict[str, Any]:
+    return {
+        "run": str(options.run),
+        "prompt": prompt,
+        "prompt_tokens": prompt_tokens,
+        "seed": options.seed,
+        "sampling": asdict(sampling),
+        "samples": [{"text": each.text, "tokens": len(each.ids), "ended": each.ended} for each in samples],
+    }

@@ -1,0 +1,69 @@
+"""What a run has learnt, and so what it can be asked for. What it never learnt it would answer with noise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rehead.errors import UserError
+from rehead.model.config import Classifier, LanguageModel
+
+if TYPE_CHECKING:
+    from rehead.model.run import Run
+    from rehead.text.tokenizer import Tokenizer
+
+WRITES = ("causal", "hybrid")
+"Objectives that teach to continue a text."
+FILLS = ("masked", "hybrid")
+"Objectives that teach to guess a hidden word from both sides."
+
+
+def objectives(run: Run) -> list[str]:
+    """Name the objectives of a run in the order it met them: "document:0.8,masked+causal:0.2" has three.
+
+    A run that does not say is taken for what its head is by nature: a language model reads from left to right.
+    """
+    said = run.details.get("objective")
+    if isinstance(said, str) and (names := re.findall(r"[^\s,+:]+", re.sub(r":[^,+]*", "", said))):
+        return names
+    return ["causal"] if isinstance(run.model.head_config, LanguageModel) else []
+
+
+def what_it_learnt(run: Run) -> set[str]:
+    """Name the objectives of a run, in no order."""
+    return set(objectives(run))
+
+
+def predicts_the_next(run: Run) -> bool:
+    """Tell whether a masked word is predicted one position before it, as `hybrid` does, or at its own (`masked`).
+
+    Of several stages the last counts: the head has adapted to it.
+    """
+    return [each for each in objectives(run) if each in FILLS][-1:] == ["hybrid"]
+
+
+def longest_read(run: Run) -> int:
+    """Say how many tokens a run has read at once in training; if it does not say, what its positions are made for."""
+    options = run.details.get("options")
+    length = options.get("length") if isinstance(options, dict) else None
+    maxlen = run.model.config.maxlen
+    return min(length, maxlen) if type(length) is int and length > 0 else maxlen
+
+
+def check_it_learnt(run: Run, path: Path, wanted: tuple[str, ...], to: str) -> Tokenizer:
+    """Refuse a run that cannot do this (`to` says what, such as "continue a text"); give its tokenizer."""
+    again = f"Pretrain one with --objective {' or '.join(wanted)}."
+    if isinstance(run.model.head_config, Classifier):
+        raise UserError(
+            f"{path} is a classifier: its language-model head was replaced, so it cannot {to}. "
+            f"Give the run it was fine-tuned from, or: {again}"
+        )
+    learnt = ", ".join(dict.fromkeys(objectives(run))) or "nothing"
+    if not what_it_learnt(run) & set(wanted):
+        raise UserError(f"{path} never learnt to {to}: its objective was {learnt}. {again}")
+    if run.model.head is None:
+        raise UserError(f"{path} has no language-model head, so it cannot {to}. {again}")
+    if run.tokenizer is None:
+        raise UserError(f"{path} has no tokenizer, so it cannot read a text. Save one beside its weights.")
+    return run.tokenizer

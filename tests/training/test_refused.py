@@ -1,0 +1,167 @@
+"""What a run may be resumed with, and what it is refused for, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehead.errors import UserError
+from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.run import run_pretraining
+from rehead.training.options import FREE_TO_CHANGE
+from tests.training.running import broken_off, left, small, straight
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+# For every option another value than that of a small run, and how the two are said.
+OTHERS: dict[str, tuple[Any, str]] = {
+    "accumulate": (2, "with --accumulate 1, not with --accumulate 2"),
+    "batch": (256, "with --batch 128, not with --batch 256"),
+    "causal_rows": (0.25, "with --causal-rows 0.5, not with --causal-rows 0.25"),
+    "clip": (0.5, "with --clip 1.0, not with --clip 0.5"),
+    "decay": (0.25, "with --decay 0.5, not with --decay 0.25"),
+    "documents": ("block", "without --documents, not with --documents block"),
+    "epochs": (1.5, "with --epochs 0.5, not with --epochs 1.5"),
+    "input_format": ("txt", "without --input-format, not with --input-format txt"),
+    "length": (8, "with --length 16, not with --length 8"),
+    "lr": (0.5, "with --lr 1.0, not with --lr 0.5"),
+    "mask_share": (0.3, "with --mask-share 0.15, not with --mask-share 0.3"),
+    "max_document_mb": (8, "with --max-document-mb 16, not with --max-document-mb 8"),
+    "next_sentence": (True, "without --next-sentence, not with --next-sentence"),
+    "nhead": (1, "with --nhead 2, not with --nhead 1"),
+    "nhid": (32, "with --nhid 16, not with --nhid 32"),
+    "nlayers": (2, "with --nlayers 1, not with --nlayers 2"),
+    "objective": ("hybrid", "with --objective masked, not with --objective hybrid"),
+    "optimizer": ("muon", "with --optimizer adamw, not with --optimizer muon"),
+    "precision": ("bfloat16", "with --precision auto, not with --precision bfloat16"),
+    "preset": ("lab", "with --preset small, not with --preset lab"),
+    "seed": (1, "with --seed 0, not with --seed 1"),
+    "single_label": (True, "without --single-label, not with --single-label"),
+    "skip_empty": (False, "with --skip-empty, not without --skip-empty"),
+    "validations": (4, "with --validations 3, not with --validations 4"),
+    "vocab": (320, "with --vocab 300, not with --vocab 320"),
+    "warmup": (0.1, "with --warmup 0.02, not with --warmup 0.1"),
+    "weight_decay": (0.2, "with --weight-decay 0.1, not with --weight-decay 0.2"),
+}
+# Those that are checked in other tests, or cannot be the only one that differs.
+ELSEWHERE = {"texts", "out", "tokenizer", "tokens", "minutes"}
+OF_COLUMNS = {"delimiter", "label_column", "no_quotes", "text_column"}  # a text file has none, and is not read with them
+
+
+@pytest.fixture(scope="module")
+def broken(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("broken") / "run"
+    broken_off(small(text, out, objective="masked", checkpoint_steps=2), 9)
+    return out
+
+
+def test_every_option_is_free_or_compared() -> None:
+    """A new option has to be put into one of the two lists."""
+    names = {each.name for each in dataclasses.fields(PretrainOptions)}
+    missing = names - FREE_TO_CHANGE - ELSEWHERE - OF_COLUMNS - OTHERS.keys()
+    assert not missing, f"decide whether these may change when a run is resumed: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_option_is_refused_by_its_name(name: str, broken: Path, text: Path) -> None:
+    value, said = OTHERS[name]
+    before = sorted((path, path.stat().st_mtime_ns) for path in broken.rglob("*"))
+    changes = {"objective": "masked", "resume": True, name: value}
+    if name == "objective":
+        changes["next_sentence"] = False
+    with pytest.raises(UserError) as raised:
+        run_pretraining(small(text, broken, **changes))
+    assert str(raised.value) == f"{broken} was begun {said}. Resume it with the same options."
+    assert sorted((path, path.stat().st_mtime_ns) for path in broken.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["tokens", "minutes"])
+def test_another_budget_is_refused(name: str, broken: Path, text: Path) -> None:
+    changes: dict[str, Any] = {"objective": "masked", "resume": True, "epochs": None, name: 1000}
+    with pytest.raises(UserError, match=r"with --epochs 0.5, not without --epochs"):
+        run_pretraining(small(text, broken, **changes))
+
+
+def test_other_text_is_refused(broken: Path, text: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().replace("film", "flim", 1))
+    with pytest.raises(UserError, match=r"was begun with other text than .*other\.txt"):
+        run_pretraining(small(other, broken, objective="masked", resume=True))
+
+
+def test_another_tokenizer_is_refused(broken: Path, text: Path) -> None:
+    with pytest.raises(UserError, match=r"was begun with another --tokenizer|without --vocab"):
+        run_pretraining(
+            small(text, broken, objective="masked", resume=True, vocab=None, tokenizer=broken / "tokenizer.json")
+        )
+
+
+def test_what_does_not_change_the_result_may_change(text: Path, tmp_path: Path) -> None:
+    """The text and the run under other names, another cadence, another device that is the same."""
+    expected = straight(text, tmp_path / "straight")
+    broken_off(small(text, tmp_path / "run", checkpoint_steps=2), 9)
+    moved, same = tmp_path / "moved", tmp_path / "same.txt"
+    (tmp_path / "run").rename(moved)
+    same.write_bytes(text.read_bytes())
+    run_pretraining(
+        small(same, moved, resume=True, checkpoint_steps=5, checkpoint_minutes=0.001, device="cpu", quiet=True)
+    )
+    assert left(moved) == expected
+
+
+def test_a_sharded_run_stays_sharded_where_that_changes_the_optimizer(text: Path, tmp_path: Path) -> None:
+    broken_off(small(text, tmp_path / "run", optimizer="muon"), 9)
+    with pytest.raises(UserError, match="was begun without --shard, not with --shard"):
+        run_pretraining(small(text, tmp_path / "run", optimizer="muon", shard=True, resume=True))
+
+
+def test_a_finished_run_has_nothing_to_resume(text: Path, tmp_path: Path) -> None:
+    run_pretraining(small(text, tmp_path / "run"))
+    with pytest.raises(UserError, match="is finished: there is nothing to resume"):
+        run_pretraining(small(text, tmp_path / "run", resume=True))
+    with pytest.raises(UserError, match="exists already"):
+        run_pretraining(small(text, tmp_path / "run"))
+    run_pretraining(small(text, tmp_path / "run", overwrite=True))
+
+
+def test_where_there_is_no_run_there_is_nothing_to_resume(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run to resume"):
+        run_pretraining(small(text, tmp_path / "none", resume=True))
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="holds no run to resume"):
+        run_pretraining(small(text, tmp_path / "other", resume=True))
+    with pytest.raises(UserError, match=r"holds 'letter.txt', which would be lost"):
+        run_pretraining(small(text, tmp_path / "other", overwrite=True))
+    assert (tmp_path / "other" / "letter.txt").read_text() == "dear"
+
+
+def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text: Path) -> None:
+    with pytest.raises(UserError, match="exists already"):
+        run_pretraining(small(text, broken, objective="masked"))
+    assert (broken / "pretrain.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "said"),
+    [
+        ("", {}, "no document|empty"),
+        ("one line only\n", {"objective": "causal"}, "single document"),
+        ("a\nb\nc\n", {"length": 64, "batch": 64}, "fewer than a row of 64"),
+        ("a\nb\nc\n", {"objective": "masked", "next_sentence": True, "length": 8}, "leaves no room for two sentences"),
+    ],
+    ids=["empty", "one document", "shorter than a row", "too short rows"],
+)
+def test_text_that_is_too_small_is_said_and_leaves_nothing_behind(
+    content: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    file, out = tmp_path / "text.txt", tmp_path / "run"
+    file.write_text(content)
+    for _ in range(2):  # the second time is no different
+        with pytest.raises(UserError, match=said):
+            run_pretraining(small(file, out, **changes))
+    assert not out.exists() or not list(out.iterdir())

@@ -1,0 +1,146 @@
+"""`rehead fill`, as a user calls it, on runs that have learnt four sentences."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+import torch
+
+from rehead.model import Model, Run, save
+from rehead.text.tokenizer import SPECIALS, Tokenizer
+from rehead.use.fill import guess, mask_ids
+from tests.model.conftest import alive, miniature
+from tests.model.test_run import a_run
+from tests.use.conftest import fruit_tokenizer, trained
+from tests.use.test_inspect import printed
+
+Saved = Callable[..., str]
+
+
+@pytest.mark.parametrize("objective", ["masked", "hybrid"])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a [MASK] apple fell.", ["red"]),
+        ("a [MASK] pear fell.", ["green"]),
+        ("[MASK] café était bon.", ["le"]),
+        ("[MASK] red [MASK] fell.", ["a", "apple"]),
+        ("a yellow lemon rolled[MASK]", ["."]),
+    ],
+)
+def test_it_reads_both_ways(
+    objective: str, text: str, words: list[str], saved: Saved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(printed(capsys, "fill", saved(objective), text, "--json")[0])
+    assert [mask[0]["word"] for mask in document["masks"]] == words
+    filled = text
+    for word in words:
+        filled = filled.replace("[MASK]", word, 1)
+    assert document["filled"] == filled
+
+
+@pytest.mark.parametrize("objective", ["masked", "hybrid"])
+def test_probabilities_are_the_models(objective: str) -> None:
+    """Against the head over every position: a masked run is asked at the mask, a hybrid run one place before."""
+    run, tokenizer = trained(objective), fruit_tokenizer()
+    ids = mask_ids(tokenizer, "a [MASK] apple [MASK].")
+    assert ids[0] == tokenizer.eos
+    places = [place for place, each in enumerate(ids) if each == tokenizer.mask]
+    assert len(places) == 2
+    with torch.no_grad():
+        chances = run.model(torch.tensor([ids]), causal=False)[0].softmax(-1)
+    for place, mask in zip(places, guess(run.model, tokenizer, ids, one_before=objective == "hybrid"), strict=True):
+        row = chances[place - 1 if objective == "hybrid" else place]
+        row[tokenizer.marks()] = 0.0
+        best = row.topk(5)
+        assert [each.id for each in mask] == best.indices.tolist()
+        assert [each.probability for each in mask] == pytest.approx(best.values.tolist(), rel=1e-4)
+
+
+def test_the_table_shows_the_same(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fill", saved("masked"), "a [MASK] lemon [MASK].", "--top", "3"]
+    table, err = printed(capsys, *arguments)
+    document = json.loads(printed(capsys, *arguments, "--json")[0])
+    lines = table.splitlines()
+    assert lines[0].split() == ["[MASK]", "word", "probability"]
+    guesses = [each for mask in document["masks"] for each in mask]
+    assert len(guesses) == 6
+    for line, each in zip(lines[1:], guesses, strict=False):
+        assert each["word"] in line
+        assert f"{100 * each['probability']:.1f} %" in line
+    assert lines[-1] == document["filled"]
+    assert err == ""
+    one, _ = printed(capsys, "fill", saved("masked"), "a [MASK] lemon")
+    assert one.splitlines()[0].split() == ["word", "probability"]
+    assert len(one.splitlines()) == 1 + 5 + 2
+
+
+def test_marks_are_no_words() -> None:
+    tokenizer = fruit_tokenizer()
+    config = miniature("lab", ntokens=tokenizer.vocab_size + 4)
+    model = alive(config, config.language_model())
+    with torch.no_grad():
+        model.head.bias[[*tokenizer.marks(), *range(tokenizer.vocab_size, config.ntokens)]] = 9.0  # type: ignore
+    (mask,) = guess(model, tokenizer, mask_ids(tokenizer, "a [MASK]"), top=1000, one_before=False)
+    assert {each.id for each in mask} == set(range(tokenizer.vocab_size)) - set(tokenizer.marks())
+    assert sum(each.probability for each in mask) < 0.5
+    assert all(each.word for each in mask)
+    assert "(part of a character)" in {each.word for each in mask}
+
+
+def metaspace_tokenizer() -> Tokenizer:
+    words = [*SPECIALS, "▁film", "s", "▁", ","]
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "<unk>"))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    inner.decoder = tokenizers.decoders.Metaspace()
+    return Tokenizer(inner)
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [([2, 5], ["film", "…s", "' '", ","]), ([2, 5, 8], ["film", "s", "' '", ","]), ([2], ["film", "s", "''", ","])],
+)
+def test_words_as_people_read_them(before: list[int], words: list[str]) -> None:
+    """A piece inside a word is marked; behind a comma or at the beginning it is a word."""
+    config = miniature("bag", ntokens=9)
+    model = Model(config, config.language_model()).eval()
+    (mask,) = guess(model, metaspace_tokenizer(), [*before, 4], one_before=False)
+    assert {each.id: each.word for each in mask} == dict(zip(range(5, 9), words, strict=True))
+
+
+def test_a_text_from_standard_input(
+    saved: Saved, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a [MASK] pear fell.\n"))
+    assert printed(capsys, "fill", saved("masked"), "-")[0].endswith("\na green pear fell.\n")
+
+
+def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier = str(save(a_run(), tmp_path / "classifier"))
+    bag = Run(Model(miniature("bag", ntokens=310)), fruit_tokenizer(), details={"objective": "document"})
+    document = str(save(bag, tmp_path / "document"))
+    config = miniature("lab", ntokens=310, positions="learned", maxlen=8)
+    short = Run(Model(config, config.language_model()), fruit_tokenizer(), details={"objective": "masked"})
+    learned = str(save(short, tmp_path / "learned"))
+    text = "a [MASK] film"
+    wrong = {
+        "no run": ([str(tmp_path / "none"), text], "no such run"),
+        "no mask": ([saved("masked"), "a film"], "the text has no [MASK]. Write one for every word to guess"),
+        "causal": ([saved("causal"), text], "never learnt to guess hidden words: its objective was causal"),
+        "document": ([document, text], "its objective was document. Pretrain one with --objective masked or hybrid."),
+        "a classifier": ([classifier, text], "is a classifier"),
+        "none shown": ([saved("masked"), text, "--top", "0"], "--top=0"),
+        "too long": ([learned, text * 20], "the learned positions end at maxlen=8"),
+    }
+    for name, (arguments, said) in wrong.items():
+        out, err = printed(capsys, "fill", *arguments, code=2)
+        assert err.startswith("rehead: error: "), name
+        assert said in err, (name, err)
+        assert err.count("\n") == 1, name
+        assert out == "", name

@@ -1,0 +1,106 @@
+"""What a run says it has learnt, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehead.errors import UserError
+from rehead.model import Classifier, LanguageModel, Model, Run
+from rehead.model.config import Head
+from rehead.use.learnt import (
+    FILLS,
+    WRITES,
+    check_it_learnt,
+    longest_read,
+    objectives,
+    predicts_the_next,
+    what_it_learnt,
+)
+from tests.model.conftest import miniature
+from tests.model.test_run import tiny_tokenizer
+
+LM = LanguageModel(tied=True)
+
+
+def a_run(objective: Any, head: Head | None = LM, tokenizer: bool = True) -> Run:
+    details = {} if objective is None else {"objective": objective}
+    return Run(Model(miniature("bag"), head), tiny_tokenizer() if tokenizer else None, details=details)
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("causal", ["causal"]),
+        ("document,masked", ["document", "masked"]),
+        ("masked+document", ["masked", "document"]),
+        ("document, masked+causal", ["document", "masked", "causal"]),
+        ("document:0.8,masked+causal:0.2", ["document", "masked", "causal"]),
+        (None, ["causal"]),
+        ("", ["causal"]),
+        (7, ["causal"]),
+    ],
+)
+def test_objectives_are_read(said: Any, names: list[str]) -> None:
+    assert objectives(a_run(said)) == names
+    assert what_it_learnt(a_run(said)) == set(names)
+
+
+def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
+    assert what_it_learnt(a_run(None, head=None)) == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "shifted"),
+    [("masked", False), ("hybrid", True), ("masked,hybrid", True), ("hybrid,masked,document", False)],
+)
+def test_where_a_hidden_word_is_predicted(said: str, shifted: bool) -> None:
+    assert predicts_the_next(a_run(said)) is shifted
+
+
+@pytest.mark.parametrize(
+    ("details", "length"),
+    [
+        ({"options": {"length": 20}}, 20),
+        ({"options": {"length": 90}}, 32),
+        ({"options": {"length": "20"}}, 32),
+        ({"options": {"length": 0}}, 32),
+        ({"options": 3}, 32),
+        ({}, 32),
+    ],
+)
+def test_how_much_was_read_at_once(details: dict[str, Any], length: int) -> None:
+    assert longest_read(Run(Model(miniature("bag")), details=details)) == length
+
+
+@pytest.mark.parametrize("said", ["causal", "hybrid", "document,causal", "causal+document", None])
+def test_who_can_write(said: Any) -> None:
+    check_it_learnt(a_run(said), Path("runs/x"), WRITES, "continue a text")
+
+
+@pytest.mark.parametrize("said", ["masked", "hybrid", "document,masked", "causal+masked"])
+def test_who_can_fill(said: Any) -> None:
+    check_it_learnt(a_run(said), Path("runs/x"), FILLS, "guess hidden words")
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted", "said"),
+    [
+        (a_run("masked"), WRITES, "runs/x never learnt to do it: its objective was masked. Pretrain one with "),
+        (a_run("document,masked"), WRITES, "its objective was document, masked. Pretrain one with --objective causal"),
+        (a_run("causal"), FILLS, "its objective was causal. Pretrain one with --objective masked or hybrid."),
+        (a_run(None), FILLS, "its objective was causal"),
+        (a_run("document", head=None), FILLS, "its objective was document"),
+        (a_run("document"), WRITES, "its objective was document"),
+        (a_run(None, head=None), WRITES, "its objective was nothing"),
+        (a_run("causal", head=None), WRITES, "has no language-model head"),
+        (a_run("causal", head=Classifier(classes=2)), WRITES, "is a classifier: its language-model head was replaced"),
+        (a_run("causal", tokenizer=False), WRITES, "has no tokenizer"),
+    ],
+)
+def test_who_cannot(run: Run, wanted: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        check_it_learnt(run, Path("runs/x"), wanted, "do it")
+    assert said in str(error.value)
