@@ -59,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--text", nargs="*", type=Path, default=[], help="more text, one document a line, perhaps gzip")
     parser.add_argument("--vocab", type=int, default=8192)
+    parser.add_argument("--case", action="store_true", help="tell capital from small letters")
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch", type=int, default=20_480, help="tokens in a step")
     parser.add_argument("--lr", type=float, default=0.1)
@@ -96,7 +97,9 @@ def main() -> None:
     given = arguments()
     change(given.set)
     corpus = texts(given)
-    tokenizer = Tokenizer.train((Text(text, "-", 1) for text in corpus), vocab=given.vocab, quiet=True)
+    tokenizer = Tokenizer.train(
+        (Text(text, "-", 1) for text in corpus), vocab=given.vocab, lowercase=not given.case, quiet=True
+    )
     encoded = [each for at in range(0, len(corpus), 1000) for each in tokenizer.encode_batch(corpus[at : at + 1000])]
     train, valid = (cast(Store, InMemory(part)) for part in (encoded[HELD_OUT:], encoded[:HELD_OUT]))
     dials = {name: getattr(given, name) for name in ("nhid", "ngrams", "nbuckets") if getattr(given, name) is not None}

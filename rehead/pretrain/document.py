@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rehead.model.config import ModelConfig
 from rehead.model.model import Model
 from rehead.pretrain.grams import Grams, choose_rows, count_rows, find_grams, kept_share, rows_of
 from rehead.text.order import number, part_of, places, shuffled
@@ -102,10 +103,7 @@ class Document(Objective):
         # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
         through = layers and (config.nlayers or config.dropout)
         self.bag = not through and model.base.positions is None
-        rows = config.ntokens + config.nbuckets
-        chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
-        start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
-        self.output = nn.Embedding(rows, config.nhid, _weight=start)
+        self.output = new_output(config, seed)
         if fresh:
             choose_rows(model.base, train, seed)
         self.slots = rows_of(model.base)
@@ -121,6 +119,10 @@ class Document(Objective):
         if fresh:
             with torch.no_grad():
                 model.base.embedding.weight.mul_(self._kept(0, config.ntokens)[:, None])
+
+    def follow(self, before: Document) -> None:
+        """Go on with the output table of the objective that trained the model so far: a new one starts from noise."""
+        self.output = before.output
 
     def steps_in_epoch(self) -> float:
         """How many steps show every document once."""
@@ -246,6 +248,14 @@ class Document(Objective):
         """Name what takes no part: the head, if there is one, and layers that are read past."""
         resting = [] if self.model.head is None else list(self.model.head.parameters())
         return [*resting, *self.model.base.layers.parameters()] if self.bag else resting
+
+
+def new_output(config: ModelConfig, seed: int) -> nn.Embedding:
+    """Make an output table, a row for each token and each n-gram, with small values drawn by the seed."""
+    rows = config.ntokens + config.nbuckets
+    chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
+    start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
+    return nn.Embedding(rows, config.nhid, _weight=start)
 
 
 def _cut(text: Ints, key: int) -> Ints:
