@@ -214,7 +214,8 @@ class _Training:
                 for name, loss in losses.items():
                     state.losses[name] = state.losses.get(name, 0.0) + loss
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
-                rate = (state.tokens - began_tokens) / max(state.seconds - began, 1e-9)
+                # The clock was read when the step began: its own tokens do not count yet.
+                rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1:
                     self._write_line(bar, norm, rate)
                 self._show(bar)
