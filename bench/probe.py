@@ -16,7 +16,6 @@ unlabelled part, and docs/pretraining.md says how the figures in it were made.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
 DRAWS = 10
 FOLDS = 5
+LABELS = (100, 500, 1600)
 
 
 def features(model: Model, tokenizer: Tokenizer, texts: list[str], longest: int, budget: int = 16_384) -> Floats:
@@ -117,30 +117,33 @@ def splits(y: Floats, labels: int) -> Iterator[tuple[NDArray[np.int64], NDArray[
         yield train, np.setdiff1d(everything, train)
 
 
+def measure(model: Model, tokenizer: Tokenizer, longest: int) -> list[str]:
+    """Accuracy at each number of labels, as mean ± spread over the draws."""
+    data = load_dataset("imdb")
+    texts = data.train.texts + data.valid.texts
+    y = np.array([label == ("positive",) for label in data.train.labels + data.valid.labels], np.float64)
+    x = features(model, tokenizer, texts, longest)
+    x = (x - x.mean(0)) / (x.std(0) + 1e-12) * (10 / x.shape[1] ** 0.5)
+    x = np.concatenate((x, np.ones((len(x), 1))), 1)
+    shown = []
+    for labels in LABELS:
+        found = 100 * np.array([probe(x, y, train, test) for train, test in splits(y, labels)])
+        shown.append(f"{found.mean():.1f} ± {found.std():.1f}")
+    return shown
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--longest", type=int, default=256, help="tokens read at once")
     given = parser.parse_args()
-    data = load_dataset("imdb")
-    texts = data.train.texts + data.valid.texts
-    y = np.array([label == ("positive",) for label in data.train.labels + data.valid.labels], np.float64)
-    print(f"{'run':<30}" + "".join(f"{labels:>16,}" for labels in (100, 500, 1600)))
+    print(f"{'run':<30}" + "".join(f"{labels:>16,}" for labels in LABELS))
     for path in given.runs:
         run = load(path)
         if run.tokenizer is None:
             raise SystemExit(f"{path} has no tokenizer")
-        start = time.perf_counter()
-        x = features(run.model, run.tokenizer, texts, given.longest)
-        read = time.perf_counter() - start
-        x = (x - x.mean(0)) / (x.std(0) + 1e-12) * (10 / x.shape[1] ** 0.5)
-        x = np.concatenate((x, np.ones((len(x), 1))), 1)
-        shown = []
-        for labels in (100, 500, 1600):
-            found = 100 * np.array([probe(x, y, train, test) for train, test in splits(y, labels)])
-            shown.append(f"{found.mean():.1f} ± {found.std():.1f}")
-        print(f"{path!s:<30}" + "".join(f"{each:>16}" for each in shown) + f"   ({len(texts) / read:,.0f} texts/s)")
+        print(f"{path!s:<30}" + "".join(f"{each:>16}" for each in measure(run.model, run.tokenizer, given.longest)))
 
 
 if __name__ == "__main__":

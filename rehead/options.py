@@ -13,7 +13,7 @@ in `--help`, the Python signature and what is saved beside a result have one sou
 
 What a type means on the command line:
 
-    bool            a switch: --flag; also --no-flag when the default is True
+    bool            a switch: --flag; also --no-flag when the default is True, or None
     Literal[...]    one of the choices
     list[T]         several words: --flag A B C
     tuple[T, ...]   one word, comma-separated: --flag 100,500,1600
@@ -121,7 +121,7 @@ def _add(parser: argparse.ArgumentParser, each: dataclasses.Field[Any], hint: An
 
     if hint is bool:
         name = "--" + each.name.replace("_", "-")
-        action = argparse.BooleanOptionalAction if default is True else "store_true"
+        action = "store_true" if default is False else argparse.BooleanOptionalAction
         parser.add_argument(name, dest=each.name, action=action, default=default, help=settings["help"])
         return
     if origin is Literal:

@@ -37,6 +37,9 @@ class Example(CommonOptions):
     keep_case: bool = True
     "Whether."
 
+    fold: bool | None = None
+    "Whether, unless it is left to us."
+
 
 def parse(*arguments: str) -> Example:
     parser = Parser(prog="example")
@@ -49,7 +52,10 @@ def test_defaults() -> None:
     assert options == Example(texts=[Path("a.txt")], run=Path("runs/base"))
     assert (options.rate, options.labels, options.kind, options.against) == (0.1, (100, 500), None, None)
     assert options.keep_case
+    assert options.fold is None
     assert not options.quiet
+    assert parse("a.txt", "--from", "r", "--fold").fold is True
+    assert parse("a.txt", "--from", "r", "--no-fold").fold is False
 
 
 def test_everything_given() -> None:

@@ -1,9 +1,9 @@
 """Dropout whose random numbers cost little on a CPU.
 
-torch draws at least 32 random bits for each value, one value after the other: a third of a training step of `lab`. Here
-each 64-bit draw of the same generator, so of the same seed, serves four values with 16 bits each, in a tenth of the
-time. The share that is dropped is `p` rounded to 1/65,536, and what is kept is scaled by exactly that share, so the
-mean stays what it was.
+torch draws at least 32 random bits for each value, one value after the other: the largest cost of a layer after its
+matrix products. Here each 64-bit draw of the same generator, so of the same seed, serves four values with 16 bits
+each, in a quarter of the time. The share that is dropped is `p` rounded to 1/65,536, and what is kept is scaled by
+exactly that share, so the mean stays what it was.
 """
 
 from __future__ import annotations

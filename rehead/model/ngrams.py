@@ -38,6 +38,7 @@ class NGrams(nn.Embedding):
     It is an `nn.Embedding`, so that `sparse` says whether its gradient holds the touched rows alone.
     """
 
+    weight: nn.Parameter
     rows: Tensor
     "The row of each slot: whole numbers as float32, which a run is made of. (slots,)"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_free, file_inside, read_signed, sha256, write_signed
 from rehead.errors import DamagedError, UserError
 from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.recipe import DOCUMENT
 from rehead.training.options import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
@@ -77,7 +78,9 @@ def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     given = dataclasses.asdict(options)
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
-    if options.optimizer == "muon" or "document" in options.objective:  # a sharded run has AdamW in their place
+    if options.optimizer == "muon" or any(
+        name in options.objective for name in DOCUMENT
+    ):  # a sharded run has AdamW in their place
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)

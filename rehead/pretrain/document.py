@@ -9,8 +9,8 @@ Candidates are those of the whole step, and every random choice is a function of
 the n-gram: cutting a step's batch into parts changes nothing. Every process prepares the whole step for that, which is
 a quarter of a step's time, done by the thread that reads ahead.
 
-Without layers the n-grams to read are drawn one by one and summed straight from the tables. Layers read a stretch of
-text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
+Without layers, or past them, the n-grams to read are drawn one by one and summed straight from the tables. Layers read
+a stretch of text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
 
 Figures for each choice, and for what did not help, are in docs/pretraining.md.
 
@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.model import Model
-from rehead.pretrain.grams import Grams, choose_rows, count_rows, find_grams, kept_share
+from rehead.pretrain.grams import Grams, choose_rows, count_rows, find_grams, kept_share, rows_of
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.store_part import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
@@ -77,11 +77,22 @@ class Document(Objective):
     weights = MappingProxyType({"document": 1.0})
 
     def __init__(
-        self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int, fresh: bool = False
+        self,
+        model: Model,
+        train: Store,
+        valid: Store,
+        *,
+        time: int,
+        batch: int,
+        seed: int,
+        fresh: bool = False,
+        layers: bool = True,
     ) -> None:
         """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document.
 
         `fresh`: the model has learnt nothing yet. Then its n-grams are chosen, and frequent tokens start small.
+        `layers=False` reads past the layers, as if there were none, and leaves them as they are: new ones are the
+        identity, so this trains what is under them at the cost of a bag.
         """
         super().__init__(model)
         config = model.config
@@ -89,13 +100,15 @@ class Document(Objective):
         self.documents = max(1, round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean()))))
         "How many documents there are in a step."
         # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
-        self.bag = not config.nlayers and model.base.positions is None and not config.dropout
+        through = layers and (config.nlayers or config.dropout)
+        self.bag = not through and model.base.positions is None
         rows = config.ntokens + config.nbuckets
         chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
         start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
         self.output = nn.Embedding(rows, config.nhid, _weight=start)
         if fresh:
             choose_rows(model.base, train, seed)
+        self.slots = rows_of(model.base)
         counts = count_rows(train, model.base, seed)
         self.kept = kept_share(counts, config.ntokens)
         self.wanted = np.where(counts > 0, self.kept, 0.0)  # what was never counted cannot be learnt
@@ -107,9 +120,7 @@ class Document(Objective):
         self.last: tuple[int, Prepared] | None = None
         if fresh:
             with torch.no_grad():
-                model.base.embedding.weight *= self._kept(0, config.ntokens).to(model.base.embedding.weight.device)[
-                    :, None
-                ]
+                model.base.embedding.weight.mul_(self._kept(0, config.ntokens)[:, None])
 
     def steps_in_epoch(self) -> float:
         """How many steps show every document once."""
@@ -137,7 +148,7 @@ class Document(Objective):
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
         ]
         stretches = self._stretches(texts, keys)
-        grams = find_grams(texts, self.model.base)
+        grams = find_grams(texts, self.model.config, self.slots)
         chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
         if self.bag:
             inside = chance >> np.uint64(63) == 0
@@ -232,8 +243,9 @@ class Document(Objective):
         return torch.from_numpy(self.kept[begin:end]).float()
 
     def idle(self) -> list[nn.Parameter]:
-        """Name the head, if there is one: it takes no part."""
-        return [] if self.model.head is None else list(self.model.head.parameters())
+        """Name what takes no part: the head, if there is one, and layers that are read past."""
+        resting = [] if self.model.head is None else list(self.model.head.parameters())
+        return [*resting, *self.model.base.layers.parameters()] if self.bag else resting
 
 
 def _cut(text: Ints, key: int) -> Ints:

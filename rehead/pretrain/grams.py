@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rehead.model.base import Base
+from rehead.model.config import ModelConfig
 from rehead.model.ngrams import NO_ROW, ngram_buckets
 from rehead.text.order import shuffled
 from rehead.text.store_part import Store
@@ -45,19 +47,24 @@ class Grams(NamedTuple):
         return Grams(*(each[which] for each in self))
 
 
-def find_grams(texts: list[Ints], base: Base) -> Grams:
-    """Find the n-grams of some documents that the model knows."""
+def rows_of(base: Base) -> Tensor | None:
+    """Give the row of each slot of a model's n-grams, where documents are read: (slots,)."""
+    return None if base.ngrams is None else base.ngrams.rows.to("cpu", torch.int64)
+
+
+def find_grams(texts: list[Ints], config: ModelConfig, slots: Tensor | None) -> Grams:
+    """Find the n-grams of some documents that a model knows; `slots` are its `rows_of`."""
     lengths = np.array([len(each) for each in texts], np.int64)
     ids = np.concatenate(texts) if texts else np.zeros(0, np.int64)
     document = np.repeat(np.arange(len(texts)), lengths)
     start = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     found = [Grams(ids, document, start, np.ones_like(ids))]
-    for n in range(2, min(base.config.ngrams, len(ids)) + 1):
-        assert base.ngrams is not None  # noqa: S101 (for the type checker)
-        rows = base.ngrams.find_rows(torch.from_numpy(ids)[None], n)[0].numpy()
+    for n in range(2, min(config.ngrams, len(ids)) + 1):
+        assert slots is not None  # noqa: S101 (for the type checker)
+        rows = slots[ngram_buckets(torch.from_numpy(ids)[None], n, len(slots))[0]].numpy()
         here = slice(len(rows))
         known = (rows != NO_ROW) & _whole(start, lengths[document], n)
-        found.append(Grams(rows + base.config.ntokens, document[here], start[here], np.full(len(rows), n)).some(known))
+        found.append(Grams(rows + config.ntokens, document[here], start[here], np.full(len(rows), n)).some(known))
     if len(found) == 1:
         return found[0]
     joined = Grams(*(np.concatenate(each) for each in zip(*found, strict=True)))
@@ -83,9 +90,10 @@ def choose_rows(base: Base, store: Store, seed: int) -> None:
 
 def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
     """Count how often every row occurs in the documents, or in a sample of a very large corpus: (rows,)."""
+    slots = rows_of(base)
     counts = np.zeros(base.config.ntokens + base.config.nbuckets, np.int64)
     for texts in _sample(store, seed):
-        counts += np.bincount(find_grams(texts, base).rows, minlength=len(counts))
+        counts += np.bincount(find_grams(texts, base.config, slots).rows, minlength=len(counts))
     return counts.astype(np.float64)
 
 

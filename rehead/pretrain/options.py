@@ -27,13 +27,17 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     "The shape of the model."
 
     objective: str = "document"
-    "causal, masked, hybrid, document; A,B: one after the other; A+B: together; A:0.8,B:0.2: shares of the budget."
+    """causal, masked, hybrid, document, bag (document past the layers). A,B: one after the other; A+B: together;
+    A:0.8,B:0.2: shares of the budget."""
 
     tokenizer: Path | None = None
     "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
 
     vocab: int | None = flag(None, metavar="N")
     "Size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
+
+    lowercase: bool | None = None
+    "Have a tokenizer that is trained read small letters only (default: unless the run learns to generate)."
 
     epochs: float | None = flag(None, metavar="N")
     "Budget: read the text this many times."
@@ -94,3 +98,5 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
         raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+    if options.tokenizer is not None and options.lowercase is not None:
+        raise UserError("--lowercase is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")

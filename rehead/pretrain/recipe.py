@@ -1,9 +1,12 @@
 """What `--objective` means: which objectives, in which order, and how much of the budget each gets.
 
-causal                     one
-document,masked            one after the other, half of the budget each
-document:0.8,masked:0.2    with other shares
-masked+document            both in every step, losses added up
+    causal                     one
+    bag                        that of `document`, past the layers: the embeddings under them learn, fast
+    document,masked            one after the other, half of the budget each
+    document:0.8,masked:0.2    with other shares
+    masked+document            both in every step, losses added up
+
+A share is one of the budget, be it epochs, tokens or minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from dataclasses import dataclass
 
 from rehead.errors import UserError
 
-OBJECTIVES = ("causal", "masked", "hybrid", "document")
+OBJECTIVES = ("causal", "masked", "hybrid", "document", "bag")
+DOCUMENT = frozenset(("document", "bag"))
 LANGUAGE = frozenset(("causal", "masked", "hybrid"))  # those that train a language-model head
 
 
@@ -49,6 +53,11 @@ def read_recipe(text: str) -> list[Stage]:
 def has_language_model(stages: list[Stage]) -> bool:
     """Tell whether a recipe trains a language-model head."""
     return any(LANGUAGE & set(stage.objectives) for stage in stages)
+
+
+def generates(stages: list[Stage]) -> bool:
+    """Tell whether a recipe learns to continue a text."""
+    return any({"causal", "hybrid"} & set(stage.objectives) for stage in stages)
 
 
 def _share(text: str, share: str) -> float:

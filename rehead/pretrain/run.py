@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rehead.errors import UserError
 from rehead.pretrain.directory import TOKENIZER, TOKENS, description, forget, keep_tokenizer, open_directory, tidy
 from rehead.pretrain.options import PretrainOptions, check_pretraining
-from rehead.pretrain.recipe import Stage, has_language_model, read_recipe
+from rehead.pretrain.recipe import DOCUMENT, Stage, generates, has_language_model, read_recipe
 from rehead.text.documents import ReadOptions
 from rehead.training.options import check_training
 
@@ -183,11 +183,12 @@ def _tokenizer(options: PretrainOptions, texts: Texts) -> Tokenizer:
     from rehead.model.config import preset
     from rehead.text.tokenizer import Tokenizer
 
+    stages = read_recipe(options.objective)
     if options.tokenizer is None:
         vocab = preset(options.preset).ntokens if options.vocab is None else options.vocab
-        return Tokenizer.train(texts, vocab=vocab, seed=options.seed, quiet=options.quiet)
+        lowercase = not generates(stages) if options.lowercase is None else options.lowercase
+        return Tokenizer.train(texts, vocab=vocab, lowercase=lowercase, seed=options.seed, quiet=options.quiet)
     tokenizer = Tokenizer.load(options.tokenizer)
-    stages = read_recipe(options.objective)
     if tokenizer.mask is None and any({"masked", "hybrid"} & set(stage.objectives) for stage in stages):
         tokenizer = tokenizer.with_mask()
     return tokenizer
@@ -219,7 +220,7 @@ def _phases(options: PretrainOptions, stages: list[Stage], model: Model, prepare
     from rehead.training.budget import Budget
     from rehead.training.loop import Phase
 
-    if "document" not in stages[0].objectives:  # which does it itself
+    if not DOCUMENT & set(stages[0].objectives):  # which do it themselves
         choose_rows(model.base, prepared.train, options.seed)
     phases = []
     for place, stage in enumerate(stages):
@@ -238,10 +239,12 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
         from rehead.pretrain.causal import Causal
 
         return Causal(model, train, valid, **rows)
-    if name == "document":
+    if name in DOCUMENT:
         from rehead.pretrain.document import Document
 
-        return Document(model, train, valid, fresh=fresh, time=options.length, batch=options.batch, seed=options.seed)
+        made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
+        made.name = name
+        return made
     from rehead.pretrain.masking import Masking
 
     masking = Masking.of(tokenizer, options.mask_share)

@@ -81,15 +81,15 @@ class Tokenizer:
         *,
         vocab: int | None = None,
         kind: Kind = "bpe",
+        lowercase: bool = False,
         seed: int = 0,
         quiet: bool = False,
     ) -> Tokenizer:
         """Train one on these documents: see `rehead.text.vocabulary`."""
         from rehead.text.vocabulary import DEFAULT_VOCAB, train_tokenizer
 
-        return train_tokenizer(
-            texts, vocab=DEFAULT_VOCAB if vocab is None else vocab, kind=kind, seed=seed, quiet=quiet
-        )
+        vocab = DEFAULT_VOCAB if vocab is None else vocab
+        return train_tokenizer(texts, vocab=vocab, kind=kind, lowercase=lowercase, seed=seed, quiet=quiet)
 
     @classmethod
     def from_sentencepiece(cls, model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:

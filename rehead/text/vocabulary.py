@@ -47,13 +47,18 @@ def train_tokenizer(
     *,
     vocab: int = DEFAULT_VOCAB,
     kind: Kind = "bpe",
+    lowercase: bool = False,
     seed: int = 0,
     sample_characters: int = SAMPLE_CHARACTERS,
     quiet: bool = False,
 ) -> Tokenizer:
-    """Train a tokenizer with (at most) `vocab` entries on these documents, or on a sample of them."""
+    """Train a tokenizer with (at most) `vocab` entries on these documents, or on a sample of them.
+
+    With `lowercase` it reads every text in small letters: "Great" and "great" are one word then, and what is decoded is
+    small too.
+    """
     import tokenizers
-    from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
+    from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
     if kind not in get_args(Kind):
         raise UserError(f"kind={kind!r} is not known. Choose one of: {', '.join(get_args(Kind))}.")
@@ -76,6 +81,8 @@ def train_tokenizer(
         "show_progress": False,
     }
     inner = tokenizers.Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
+    if lowercase:
+        inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     with progress("training the tokenizer", quiet=quiet):

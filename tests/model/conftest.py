@@ -13,7 +13,7 @@ from rehead.model.config import Head
 # The presets in miniature: every dial that changes the computation as it is, only the sizes smaller.
 SIZES: dict[str, dict[str, int]] = {
     "lab": {"ntokens": 50, "nhid": 16, "nlayers": 2},
-    "small": {"ntokens": 50, "nhid": 16, "nlayers": 2, "nhead": 2},
+    "small": {"ntokens": 50, "nhid": 16, "nlayers": 2, "nhead": 2, "nbuckets": 64},
     "base": {"ntokens": 50, "nhid": 16, "nlayers": 3, "nhead": 4},
     "bag": {"ntokens": 50, "nhid": 16, "nbuckets": 64},
 }

@@ -15,7 +15,7 @@ from rehead.model.ngrams import ngram_buckets
 from rehead.pretrain import document as module
 from rehead.pretrain import grams as grams_module
 from rehead.pretrain.document import LENGTH, Document, _bag, _readings
-from rehead.pretrain.grams import choose_rows, count_rows, find_grams, kept_share
+from rehead.pretrain.grams import choose_rows, count_rows, find_grams, kept_share, rows_of
 from rehead.text.store_part import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
 from rehead.training.row_sums import row_sums
@@ -91,7 +91,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
     base = made.model.base
     stir(made)
     text = np.array([3, 9, 9, 1, 30, 9, 9], np.int64)
-    fields = _bag(find_grams([text], made.model.base), 1, NTOKENS)
+    fields = _bag(find_grams([text], made.model.config, made.slots), 1, NTOKENS)
     tensors = {name: torch.from_numpy(each) for name, each in fields.items()}
     hidden = base(torch.from_numpy(text)[None], causal=False)
     assert torch.allclose(made.pooled(tensors) / len(text), hidden.mean(1), atol=1e-5)
@@ -99,7 +99,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
 
 def test_n_grams_against_counting_by_hand() -> None:
     texts = [np.array(each, np.int64) for each in ([1, 2, 3], [4], [], [5, 6])]
-    grams = find_grams(texts, Model(config()).base)
+    grams = find_grams(texts, config(), rows_of(Model(config()).base))
     found = list(zip(grams.document.tolist(), grams.start.tolist(), grams.size.tolist(), strict=True))
     expected = [
         (document, start, size)
@@ -137,7 +137,7 @@ def test_an_n_gram_met_once_gets_no_row() -> None:
     base = Model(config()).base
     assert base.ngrams is not None
     choose_rows(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
-    found = find_grams([np.array([1, 2, 3, 4], np.int64)], base)
+    found = find_grams([np.array([1, 2, 3, 4], np.int64)], base.config, rows_of(base))
     longer = found.some(found.size > 1)
     assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.rows.tolist(), strict=True)) == [(0, 2, 41)]
 
@@ -379,3 +379,17 @@ def test_row_sums_serve_both_tables() -> None:
     sums = row_sums(made.model.base.ngrams, _readings(tensors, "ngrams"))
     assert sums.shape == (6, 8)
     assert not sums.any()  # n-grams start at zero
+
+
+def test_reading_past_the_layers_is_reading_a_bag() -> None:
+    layers = Document(
+        Model(layered()), stored(20), stored(9, seed=1), time=8, batch=120, seed=3, fresh=True, layers=False
+    )
+    bag = Document(Model(config()), stored(20), stored(9, seed=1), time=8, batch=120, seed=3, fresh=True)
+    bag.model.base.embedding.load_state_dict(layers.model.base.embedding.state_dict())
+    one, other = layers.read(1), bag.read(1)
+    assert one.tensors.keys() == other.tensors.keys()
+    assert layers(one.tensors).losses["document"] == bag(other.tensors).losses["document"]
+    resting = {id(each) for each in layers.idle()}
+    assert resting == {id(each) for each in layers.model.base.layers.parameters()}
+    assert not bag.idle()

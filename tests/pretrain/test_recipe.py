@@ -12,6 +12,7 @@ from rehead.pretrain.recipe import Stage, has_language_model, read_recipe
         ("causal", [Stage(("causal",), 1.0)]),
         ("document,masked", [Stage(("document",), 0.5), Stage(("masked",), 0.5)]),
         ("document:0.8, masked:0.2", [Stage(("document",), 0.8), Stage(("masked",), 0.2)]),
+        ("bag,document", [Stage(("bag",), 0.5), Stage(("document",), 0.5)]),
         ("masked+document", [Stage(("masked", "document"), 1.0)]),
         ("document:.5,masked+causal:.5", [Stage(("document",), 0.5), Stage(("masked", "causal"), 0.5)]),
     ],

@@ -250,3 +250,17 @@ def test_what_cannot_be_trained_on_is_named() -> None:
         Tokenizer.train([Document("a b", "x", 1)], kind="wordpiece", quiet=True)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not on str"):
         Tokenizer.train(["a b"], quiet=True)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_tokenizer_of_small_letters(kind: Kind, tmp_path: Path) -> None:
+    documents = [Document(f"Great GREAT great Éclair number {n} </s>", "x.txt", n) for n in range(1, 200)]
+    tokenizer = Tokenizer.train(documents, vocab=320, kind=kind, lowercase=True, quiet=True)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    for each in (tokenizer, Tokenizer.load(tmp_path / "tokenizer.json")):
+        assert each.encode("A GREAT Éclair") == each.encode("a great éclair")
+        assert each.decode(each.encode("A GREAT Éclair </S>")) == "a great éclair </s>"
+        ids = each.encode_with_masks("A [MASK] Éclair")
+        assert ids.count(each.mask) == 1
+    cased = Tokenizer.train(documents, vocab=320, kind=kind, quiet=True)
+    assert cased.encode("GREAT") != cased.encode("great")

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rehead.training import cross_entropy
 from rehead.training.cross_entropy import linear_cross_entropy
 
+SIZES = [(7, 11, torch.float64), (20, 31, torch.float32), (3, 5, torch.float32), (9, 40, torch.float64)]
+
 Inputs = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
@@ -183,3 +185,15 @@ def test_the_whole_table_is_never_kept() -> None:
         patch.setattr(cross_entropy, "CHUNK", 50 * words)
         linear_cross_entropy(hidden, weight, None, torch.randint(words, (rows,)))[0].backward()
     assert 0 < largest <= 50 * (words + 32)  # rows are padded
+
+
+def test_calls_do_not_disturb_each_other() -> None:
+    """The table of logits is used again, by larger and smaller calls and other types; gradients do not live in it."""
+    calls = [inputs(rows, words=words, kind=kind) for rows, words, kind in SIZES]
+    losses = [linear_cross_entropy(*call)[0] for call in calls]
+    for call, ours in zip(calls, losses, strict=True):
+        theirs = reference(*call)
+        torch.testing.assert_close(ours, theirs)
+        wanted = call[:2]
+        for mine, other in zip(torch.autograd.grad(ours, wanted), torch.autograd.grad(theirs, wanted), strict=True):
+            torch.testing.assert_close(mine, other)
