@@ -24,7 +24,7 @@ def test_a_run_needs_nothing_but_text_and_a_place(
     assert main(["pretrain", str(text), "--out", str(tmp_path / "runs" / "base")]) == 0
     said = capsys.readouterr()
     assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: document, ")
-    assert "held out: loss " in said.out
+    assert "\nheld out: " in said.out
     assert "are little to learn from" in said.err
     run = rehead.load(tmp_path / "runs" / "base")
     assert run.details["objective"] == "document"
