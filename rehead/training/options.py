@@ -7,6 +7,7 @@ from typing import Literal
 
 from rehead.errors import UserError
 from rehead.options import flag
+from rehead.training.budget import Schedule
 
 
 @dataclass(kw_only=True)
@@ -74,6 +75,7 @@ def check_training(options: TrainingOptions) -> None:
     for name, low in least.items():
         if not getattr(options, name) >= low:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name):g}: must be {low} or more.")
+    Schedule(options.warmup, options.decay)  # refuses shares that do not fit
     if not 0 < options.lr < float("inf"):
         raise UserError(f"--lr {options.lr:g}: must be above 0. 1 is the usual rate, 0.5 half of it.")
     if not options.checkpoint_minutes >= 0:

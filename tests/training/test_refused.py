@@ -53,7 +53,7 @@ OF_COLUMNS = {
     "label_column",
     "no_quotes",
     "text_column",
-}  # a text file has none, and is not read with them
+}  # a text file has none
 
 
 @pytest.fixture(scope="module")
