@@ -14,9 +14,6 @@ from rehead.training.budget import Schedule
 class TrainingOptions:
     """How a run is trained; budgets and data are the commands' own."""
 
-    batch: int = flag(8192, metavar="TOKENS")
-    "Tokens in a step, over all processes."
-
     accumulate: int = flag(1, metavar="N")
     "Cut every step's batch into N pieces, one after the other: less memory, the same result."
 
@@ -71,7 +68,7 @@ FREE_TO_CHANGE = frozenset(
 
 def check_training(options: TrainingOptions) -> None:
     """Refuse values that make no sense, by the name of the flag."""
-    least = {"batch": 1, "accumulate": 1, "validations": 0, "clip": 0, "weight_decay": 0}
+    least = {"accumulate": 1, "validations": 0, "clip": 0, "weight_decay": 0}
     for name, low in least.items():
         if not getattr(options, name) >= low:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name):g}: must be {low} or more.")
