@@ -14,7 +14,7 @@ from tests.training.running import Killed, Left, broken_off, left, needs_documen
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-# Twelve steps of 8 rows, half an epoch; preset `small` has dropout.
+# Twelve steps of 8 rows, half an epoch; preset `base` has dropout.
 OBJECTIVES: list[Any] = [
     {"objective": "causal"},
     {"objective": "masked"},
