@@ -39,7 +39,9 @@ def test_the_command_and_python_do_the_same(text: Path, tmp_path: Path) -> None:
     del given["texts"]
     run = rehead.pretrain([text], **given)
     done = command(words(text, tmp_path / "command"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")  # --quiet
+    assert (done.returncode, done.stderr) == (0, "")  # --quiet: no progress, no notes
+    assert done.stdout.startswith(f"{tmp_path / 'command'}: causal, 1,536 tokens in 12 steps")
+    assert "held out: loss" in done.stdout
     assert left(tmp_path / "command") == left(tmp_path / "python") == straight(text, tmp_path / "straight")
     loaded = rehead.load(tmp_path / "command")
     assert loaded.details["steps"] == run.details["steps"] == 12
