@@ -23,11 +23,11 @@ def test_a_run_needs_nothing_but_text_and_a_place(
     """The default model and objective."""
     assert main(["pretrain", str(text), "--out", str(tmp_path / "runs" / "base")]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: document, ")
+    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: bag, ")
     assert "\nheld out: " in said.out
     assert "are little to learn from" in said.err
     run = rehead.load(tmp_path / "runs" / "base")
-    assert run.details["objective"] == "document"
+    assert run.details["objective"] == "bag"
     assert run.tokenizer is not None
     assert sorted(each.name for each in (tmp_path / "runs" / "base").iterdir()) == [
         "checkpoints", "config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
