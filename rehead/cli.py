@@ -41,7 +41,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "pretrain": Command(
-        "rehead.pretrain.run",
+        "rehead.pretrain.command",
         "PretrainOptions",
         "command",
         "train a base on unlabelled text",

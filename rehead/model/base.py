@@ -128,6 +128,8 @@ class Base(nn.Module):
             mask, causal = combine(square_mask(ids.shape[1], ids.device), mask), False
         mask = None if mask is None else mask.to(x.dtype)
         for layer in self.layers:
+            if weights is None and isinstance(layer, Layer) and layer.passes():
+                continue
             x = layer(x, mask, causal, turns, weights)
         return x
 

@@ -73,6 +73,19 @@ class Layer(nn.Module):
             x = self.norm2(x + self.dropout(self.feed(x)))
         return x
 
+    def passes(self) -> bool:
+        """Tell whether this layer is still the identity, as pretraining past the layers leaves it: it can be skipped.
+
+        Not in training, where it is to learn; and not on an accelerator, which looking would make wait.
+        """
+        if self.training or not self.pre or torch.compiler.is_compiling():
+            return False
+        outputs = (self.output.weight, self.output.bias, self.down.weight, self.down.bias)
+        if self.output.weight.device.type != "cpu":
+            return False
+        # A layer that has learnt anything shows it in its first value, mostly.
+        return not any(each is not None and bool(each.view(-1)[0] or each.any()) for each in outputs)
+
     def attend(
         self,
         x: Tensor,

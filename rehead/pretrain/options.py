@@ -26,7 +26,7 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     preset: Literal["lab", "small", "base", "bag"] = "small"
     "The shape of the model."
 
-    objective: str = "document"
+    objective: str = "bag"
     """causal, masked, hybrid, document, bag (document past the layers). A,B: one after the other; A+B: together;
     A:0.8,B:0.2: shares of the budget."""
 
@@ -47,6 +47,9 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
 
     minutes: float | None = flag(None, metavar="N")
     "Budget: train for so long; encoding the text is not counted."
+
+    batch: int | None = flag(None, metavar="TOKENS")
+    "Tokens in a step, over all processes (default: 20,480 for bag and document, else 8,192)."
 
     length: int = flag(256, metavar="T")
     "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."
@@ -89,7 +92,7 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
             raise UserError(f"--{name} {getattr(options, name):g}: must be above 0.")
     if options.length < 2:
         raise UserError(f"--length {options.length}: must be 2 or more.")
-    if options.batch < options.length:
+    if options.batch is not None and options.batch < options.length:
         raise UserError(f"--batch {options.batch} is less than one row of --length {options.length} tokens.")
     used = {name for stage in stages for name in stage.objectives}
     if options.next_sentence and "masked" not in used:

@@ -146,6 +146,14 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor if full is None else full()
 
 
+def gathered(tensor: Tensor, *, keep: bool) -> Tensor:
+    """Bring a spread tensor together in main memory, or only help others to: a device may not hold many whole ones."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor.detach()
+    full = whole(tensor).detach()
+    return full.cpu() if keep else torch.empty(0)
+
+
 def spread_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Spread a whole tensor over the processes as another one is."""
     mesh = getattr(like, "device_mesh", None)

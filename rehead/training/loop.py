@@ -32,7 +32,7 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, gather_model, has_bfloat16, replicate, shard, spread_like, whole
+from rehead.training.distributed import World, gather_model, gathered, has_bfloat16, replicate, shard, spread_like
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
@@ -214,7 +214,8 @@ class _Training:
                 for name, loss in losses.items():
                     state.losses[name] = state.losses.get(name, 0.0) + loss
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
-                rate = (state.tokens - began_tokens) / max(state.seconds - began, 1e-9)
+                # The clock was read when the step began: its own tokens do not count yet.
+                rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1:
                     self._write_line(bar, norm, rate)
                 self._show(bar)
@@ -382,7 +383,8 @@ class _Training:
         """Save a checkpoint, unless this step has one; all processes bring their parts, the first one writes."""
         if self.saved_step == self.state.step:
             return
-        saved = Checkpoint(self._tensors(), self.optimizers.state(), dataclasses.asdict(self.state))
+        optimizer = self.optimizers.state(keep=self.world.first)
+        saved = Checkpoint(self._tensors(), optimizer, dataclasses.asdict(self.state))
         if self.world.first:
             self._put(saved, self.folder)
             checkpoint.clear(self.folder, keep=2)
@@ -404,7 +406,7 @@ class _Training:
             raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 
     def _tensors(self) -> Tensors:
-        return {name: whole(each).detach() for name, each in tensors_of(self.objective).items()}
+        return {name: gathered(each, keep=self.world.first) for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Give the model the weights that did best on the held-out part, unless it has them."""
@@ -417,8 +419,7 @@ class _Training:
             say(f"the best weights, of step {state.best_step:,}, are lost, and the last ones are kept: {error}")
             state.best_step, state.best_measured = state.step, state.measured
             return
-        rest = {name: each for name, each in self._tensors().items() if not name.startswith("model.")}
-        load_tensors(self.objective, best.model | rest)
+        load_tensors(self.objective, best.model, "model.")
 
 
 def tensors_of(objective: Objective) -> Tensors:
@@ -432,9 +433,9 @@ def tensors_of(objective: Objective) -> Tensors:
     return named
 
 
-def load_tensors(objective: Objective, tensors: Tensors) -> None:
-    """Put tensors into an objective, spread as its own are."""
-    own = tensors_of(objective)
+def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
+    """Put tensors into an objective, spread as its own are: all of them, or those whose names begin so."""
+    own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
     checkpoint.put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():

@@ -16,7 +16,7 @@ from torch import nn
 
 from rehead.errors import DamagedError
 from rehead.training.checkpoint import Tensors
-from rehead.training.distributed import spread_like, whole
+from rehead.training.distributed import gathered, spread_like, whole
 from rehead.training.objective import Objective
 
 OptimizerName = Literal["adamw", "muon"]
@@ -69,10 +69,10 @@ class Optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
-    def state(self) -> Tensors:
-        """Give all state as tensors named after their parameter; every process of a sharded run must ask."""
+    def state(self, *, keep: bool = True) -> Tensors:
+        """Give all state as tensors named after their parameter; every process of a sharded run must ask, one keeps."""
         return {
-            f"{self.names[parameter]}/{key}": whole(value).detach()
+            f"{self.names[parameter]}/{key}": gathered(value, keep=keep)
             for optimizer in self.each
             for group in optimizer.param_groups
             for parameter in group["params"]

@@ -7,14 +7,12 @@ from typing import Literal
 
 from rehead.errors import UserError
 from rehead.options import flag
+from rehead.training.budget import Schedule
 
 
 @dataclass(kw_only=True)
 class TrainingOptions:
     """How a run is trained; budgets and data are the commands' own."""
-
-    batch: int = flag(8192, metavar="TOKENS")
-    "Tokens in a step, over all processes."
 
     accumulate: int = flag(1, metavar="N")
     "Cut every step's batch into N pieces, one after the other: less memory, the same result."
@@ -70,10 +68,11 @@ FREE_TO_CHANGE = frozenset(
 
 def check_training(options: TrainingOptions) -> None:
     """Refuse values that make no sense, by the name of the flag."""
-    least = {"batch": 1, "accumulate": 1, "validations": 0, "clip": 0, "weight_decay": 0}
+    least = {"accumulate": 1, "validations": 0, "clip": 0, "weight_decay": 0}
     for name, low in least.items():
         if not getattr(options, name) >= low:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name):g}: must be {low} or more.")
+    Schedule(options.warmup, options.decay)  # refuses shares that do not fit
     if not 0 < options.lr < float("inf"):
         raise UserError(f"--lr {options.lr:g}: must be above 0. 1 is the usual rate, 0.5 half of it.")
     if not options.checkpoint_minutes >= 0:

@@ -63,7 +63,7 @@ def words(text: Path, out: Path, **changes: Any) -> list[str]:
     given = ["pretrain", str(text), "--out", str(out)]
     for name, value in {**SMALL, **changes}.items():
         flag = f"--{name.replace('_', '-')}"
-        given += [flag] if value is True else [] if value in (False, None) else [flag, str(value)]
+        given += [flag] if value is True else [] if value is False or value is None else [flag, str(value)]
     return given
 
 

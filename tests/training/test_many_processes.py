@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rehead
+from rehead.errors import UserError
 from rehead.pretrain.run import run_pretraining
-from tests.training.running import broken_off, environment, metrics, shaped, small, torchrun
+from rehead.training import checkpoint
+from tests.training.running import broken_off, environment, left, metrics, shaped, small, torchrun, words
 
 pytestmark = [pytest.mark.usefixtures("quick"), pytest.mark.skipif(os.name == "nt", reason="gloo and /proc")]
 
@@ -129,3 +133,55 @@ def test_one_process_takes_up_what_two_left(name: str, of_two: Path, text: Path,
 @pytest.mark.parametrize("name", TAKES_UP)
 def test_two_processes_take_up_what_others_left(name: str, of_two: Path, text: Path, tmp_path: Path) -> None:
     same_losses(of_two / name, whole_run(text, tmp_path / "one", TAKES_UP[name]))
+
+
+def children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for_step(out: Path, step: int, running: subprocess.Popen[str]) -> None:
+    while not [path for path in checkpoint.listed(out / "checkpoints") if path.name >= checkpoint.name(step)]:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+def test_a_killed_process_is_started_again_and_the_run_ends_the_same(text: Path, tmp_path: Path) -> None:
+    """`torchrun --max-restarts 3 -m rehead pretrain`, and kill -9 of the second process."""
+    out, given = tmp_path / "run", {"epochs": 3, "precision": "float32"}
+    arguments = [*words(text, out, **given), "--checkpoint-steps", "4"]
+    started = torchrun(arguments, 2, "--max-restarts=3")
+    running = subprocess.Popen(started, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_step(out, 8, running)
+    os.kill(children(running.pid)[1], signal.SIGKILL)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 0, said
+    assert "exitcode" in said or "Signal 9" in said, said  # it was killed, not done before
+    # Two processes draw dropout as two parts in one process do.
+    run_pretraining(small(text, tmp_path / "one", **{**given, "accumulate": 2}))
+    same_losses(out, tmp_path / "one")
+    assert left(out).state["step"] == left(tmp_path / "one").state["step"]
+
+
+@pytest.mark.slow
+def test_torchrun_that_is_told_to_stop_leaves_a_run_that_goes_on(text: Path, tmp_path: Path) -> None:
+    out, given = tmp_path / "run", {"epochs": 3, "precision": "float32"}
+    arguments = words(text, out, **given)
+    started = torchrun([*arguments, "--checkpoint-steps", "4"])
+    running = subprocess.Popen(started, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_step(out, 8, running)
+    running.terminate()
+    _, said = running.communicate(timeout=120)
+    assert running.returncode != 0
+    assert f"Go on with: torchrun … -m rehead {arguments[0]} {arguments[1]}" in said
+    again = subprocess.run(
+        torchrun([*arguments, "--resume"]), env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0, again.stderr
+    run_pretraining(small(text, tmp_path / "one", **{**given, "accumulate": 2}))
+    same_losses(out, tmp_path / "one")
+
+
+def test_sharding_takes_several_processes(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Start them with torchrun, or drop --shard"):
+        run_pretraining(small(text, tmp_path / "run", shard=True))

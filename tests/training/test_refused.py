@@ -48,7 +48,12 @@ OTHERS: dict[str, tuple[Any, str]] = {
 }
 # Those that are checked in other tests, or cannot be the only one that differs.
 ELSEWHERE = {"texts", "out", "tokenizer", "tokens", "minutes"}
-OF_COLUMNS = {"delimiter", "label_column", "no_quotes", "text_column"}  # a text file has none, and is not read with them
+OF_COLUMNS = {
+    "delimiter",
+    "label_column",
+    "no_quotes",
+    "text_column",
+}  # a text file has none
 
 
 @pytest.fixture(scope="module")

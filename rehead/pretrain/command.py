@@ -1,0 +1,43 @@
+"""`rehead pretrain`: run it, say what came out, or how to go on. Light: the help must not wait for torch."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from rehead.pretrain.options import PretrainOptions
+from rehead.progress import duration
+
+__all__ = ["PretrainOptions", "command"]
+
+
+def command(options: PretrainOptions) -> int:
+    """Run the command; tell how to go on if it was stopped."""
+    from rehead.pretrain.run import run_pretraining
+    from rehead.training.stopping import Stopped
+
+    try:
+        run = run_pretraining(options)
+    except Stopped as stopped:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"rehead: stopped. Go on with: {_again(sys.argv[1:])}", file=sys.stderr)
+        return 128 + stopped.signum
+    if run is not None:
+        print(_summary(options.out, run.details))
+    return 0
+
+
+def _again(words: list[str]) -> str:
+    """Say the command that goes on with a run that these words began."""
+    words = [word for word in words if word != "--overwrite"]
+    begin = "torchrun … -m " if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    return begin + shlex.join(["rehead", *words, *([] if "--resume" in words else ["--resume"])])
+
+
+def _summary(out: Path, details: dict[str, Any]) -> str:
+    found = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in details["held_out"].items())
+    done = f"{details['tokens']:,} tokens in {details['steps']:,} steps, {duration(details['seconds'])}"
+    return f"{out}: {details['objective']}, {done}\nheld out: {found or 'too little text to tell'}"

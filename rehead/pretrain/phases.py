@@ -1,0 +1,109 @@
+"""What a run does, phase by phase: objectives, learning rates, budgets, and what is usual unless the user says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rehead.errors import UserError
+from rehead.model.config import ModelConfig
+from rehead.model.model import Model
+from rehead.pretrain.causal import Causal
+from rehead.pretrain.document import Document
+from rehead.pretrain.grams import choose_rows
+from rehead.pretrain.hybrid import Hybrid
+from rehead.pretrain.masked import Masked
+from rehead.pretrain.masking import Masking
+from rehead.pretrain.mixed import Mixed
+from rehead.pretrain.next_sentence import NextSentence
+from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.recipe import DOCUMENT, Stage
+from rehead.text.store_part import StorePart
+from rehead.text.tokenizer import Tokenizer
+from rehead.training.budget import Budget
+from rehead.training.loop import Phase
+from rehead.training.objective import Objective
+from rehead.training.optimizers import Rates
+
+BATCH = {"rows": 8_192, "documents": 20_480}  # tokens in a step: see docs/pretraining.md
+
+
+@dataclass
+class Prepared:
+    """What training starts from."""
+
+    tokenizer: Tokenizer
+    train: StorePart
+    valid: StorePart
+    fingerprint: str
+    "Of the text; the first process knows it."
+
+
+def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, prepared: Prepared) -> list[Phase]:
+    """Make the phases of a run."""
+    if not DOCUMENT & set(stages[0].objectives):  # which do it themselves
+        choose_rows(model.base, prepared.train, options.seed)
+    phases = []
+    before: Document | None = None
+    for place, stage in enumerate(stages):
+        objectives = [_objective(name, options, model, prepared, fresh=not place) for name in stage.objectives]
+        for each in objectives:
+            if isinstance(each, Document):
+                if before is not None:
+                    each.follow(before)
+                before = each
+        objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
+        budget = _budget(options, objective, stage.share, int(prepared.train.offsets[-1]))
+        phases.append(Phase(objective, budget, _rates(options, model.config)))
+    return phases
+
+
+def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared, *, fresh: bool) -> Objective:
+    """Make one objective on the model; `fresh` if it is the first to train it."""
+    train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
+    usual = BATCH["documents" if name in DOCUMENT else "rows"]
+    batch = usual if options.batch is None else options.batch
+    rows: dict[str, int] = {"time": options.length, "batch": batch, "seed": options.seed}
+    if name in DOCUMENT:
+        if name == "bag" and model.config.norm == "post" and model.config.nlayers:
+            raise UserError(
+                "--objective bag reads past the layers, but those of this shape are never the identity. "
+                "Choose --objective document, or --preset small."
+            )
+        made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
+        made.name = name
+        return made
+    if name == "causal":
+        return Causal(model, train, valid, **rows)
+    masking = Masking.of(tokenizer, options.mask_share)
+    if name == "hybrid":
+        return Hybrid(model, train, valid, masking, causal_rows=options.causal_rows, **rows)
+    if options.next_sentence:
+        return NextSentence(model, train, valid, masking, tokenizer, **rows)
+    return Masked(model, train, valid, masking, **rows)
+
+
+def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
+    """Choose the learning rates: wider models take smaller steps."""
+    usual, factor = Rates(), options.lr
+    width = (256 / config.nhid) ** 0.5
+    return Rates(
+        adamw=usual.adamw * factor * width,
+        muon=usual.muon * factor,
+        rows=usual.rows * factor,
+        decay=options.weight_decay,
+    )
+
+
+def _budget(options: PretrainOptions, objective: Objective, share: float, tokens: int) -> Budget:
+    """Give a phase its share of the budget."""
+    if options.minutes is not None:
+        return Budget("minutes", options.minutes * share)
+    if options.tokens is not None:
+        return Budget("tokens", options.tokens * share)
+    epochs = default_epochs(tokens) if options.epochs is None else options.epochs
+    return Budget("steps", max(1, round(epochs * share * objective.steps_in_epoch())))
+
+
+def default_epochs(tokens: int) -> float:
+    """How often a text of so many tokens is read, unless the user says: small ones more often."""
+    return min(max(60_000_000 / max(tokens, 1), 1.0), 10.0)
