@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[2]
 # `base` has dropout and no big table. 60 documents are about 3,000 tokens: 23 steps of 128 in an epoch.
 SMALL: dict[str, Any] = {
     "preset": "base", "vocab": 300, "nhid": 16, "nlayers": 1, "nhead": 2, "length": 16, "batch": 128, "validations": 3,
-    "quiet": True, "objective": "causal", "epochs": 0.5,
+    "objective": "causal", "epochs": 0.5, "quiet": True,
 }  # fmt: skip
 
 needs_document = pytest.mark.skipif(

@@ -23,11 +23,11 @@ def test_a_run_needs_nothing_but_text_and_a_place(
     """The default model and objective."""
     assert main(["pretrain", str(text), "--out", str(tmp_path / "runs" / "base")]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: document, ")
+    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: bag, ")
     assert "\nheld out: " in said.out
     assert "are little to learn from" in said.err
     run = rehead.load(tmp_path / "runs" / "base")
-    assert run.details["objective"] == "document"
+    assert run.details["objective"] == "bag"
     assert run.tokenizer is not None
     assert sorted(each.name for each in (tmp_path / "runs" / "base").iterdir()) == [
         "checkpoints", "config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
@@ -39,7 +39,9 @@ def test_the_command_and_python_do_the_same(text: Path, tmp_path: Path) -> None:
     del given["texts"]
     run = rehead.pretrain([text], **given)
     done = command(words(text, tmp_path / "command"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")  # --quiet
+    assert (done.returncode, done.stderr) == (0, "")  # --quiet: no progress, no notes
+    assert done.stdout.startswith(f"{tmp_path / 'command'}: causal, 1,536 tokens in 12 steps")
+    assert "held out: loss" in done.stdout
     assert left(tmp_path / "command") == left(tmp_path / "python") == straight(text, tmp_path / "straight")
     loaded = rehead.load(tmp_path / "command")
     assert loaded.details["steps"] == run.details["steps"] == 12
