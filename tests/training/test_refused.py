@@ -27,6 +27,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "epochs": (1.5, "with --epochs 0.5, not with --epochs 1.5"),
     "input_format": ("txt", "without --input-format, not with --input-format txt"),
     "length": (8, "with --length 16, not with --length 8"),
+    "lowercase": (True, "without --lowercase, not with --lowercase"),
     "lr": (0.5, "with --lr 1.0, not with --lr 0.5"),
     "mask_share": (0.3, "with --mask-share 0.15, not with --mask-share 0.3"),
     "max_document_mb": (8, "with --max-document-mb 16, not with --max-document-mb 8"),
