@@ -66,11 +66,14 @@ def test_stopped_between_the_renames_the_old_one_comes_back(
 def test_others_may_read_what_the_umask_lets_them(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        with whole_directory(tmp_path / "target"):
-            pass
+        with whole_directory(tmp_path / "target") as directory:
+            (directory / "file").touch(0o600)
+            (directory / "inner").mkdir(0o700)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "target").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "target" / "file").stat().st_mode) == 0o644
+    assert stat.S_IMODE((tmp_path / "target" / "inner").stat().st_mode) == 0o755
 
 
 def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def _budget(options: PretrainOptions, objective: Objective, share: float, tokens
 def default_epochs(objective: Objective, tokens: int) -> float:
     """How often a text of so many tokens is read, unless the user says: small ones more often.
 
-    A bag reads fast and has learnt most of what it will in four epochs; on six million tokens ten are too many. Language
-    models take a hundred times as long for a token.
+    A bag reads fast and has learnt most of what it will in four epochs; on six million tokens ten are too many.
+    Language models take a hundred times as long for a token.
     """
     if isinstance(objective, Document) and objective.bag:
         return max(1.0, min(20.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
