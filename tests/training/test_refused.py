@@ -38,7 +38,6 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "objective": ("hybrid", "with --objective masked, not with --objective hybrid"),
     "optimizer": ("muon", "with --optimizer adamw, not with --optimizer muon"),
     "precision": ("bfloat16", "with --precision auto, not with --precision bfloat16"),
-    "lowercase": (True, "without --lowercase, not with --lowercase"),
     "preset": ("lab", "with --preset base, not with --preset lab"),
     "seed": (1, "with --seed 0, not with --seed 1"),
     "single_label": (True, "without --single-label, not with --single-label"),
