@@ -39,8 +39,9 @@ def whole_directory(path: Path, *, replace: Collection[str] | None = None) -> It
         target.parent.mkdir(parents=True, exist_ok=True)
         filling = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
         yield filling
-        filling.chmod(0o777 & ~_umask())  # mkdtemp's 0700 would lock out everybody whom the user lets in
+        # mkdtemp's 0700, and safetensors' 0600, would lock out everybody whom the user lets in.
         for each in (*filling.rglob("*"), filling):
+            each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())
             flush(each)
         check_free(path, replace)  # somebody may have been faster
         _swap(filling, target)

@@ -44,11 +44,15 @@ if TYPE_CHECKING:
 
 LENGTH = 5.0
 "Of a document's vector before it is scored; what a softmax calls inverse temperature."
+SHORTEST = 0.1
+"Sums shorter than this are not brought to that length: of what is almost nothing, every change would be a turn."
 POWER = 0.75
 DRAWN = 1000
 "Candidates drawn by frequency, beside the step's targets."
 TARGETS = 128
 "N-grams that a document is to predict in a step, on average at most."
+DOCUMENTS = 64
+"Documents in a step at least, where no layer reads them: with 25, there are too few candidates (0.7 points)."
 LONGEST = 4096
 "Tokens of a document that take part; of a longer one, a stretch drawn by chance."
 
@@ -89,8 +93,9 @@ class Document(Objective):
         fresh: bool = False,
         layers: bool = True,
     ) -> None:
-        """Read documents with about `batch` tokens in a step; layers read at most `time` tokens of a document.
+        """Read documents with about `batch` tokens in a step, but at least 64 where no layer reads them.
 
+        Layers read at most `time` tokens of a document.
         `fresh`: the model has learnt nothing yet. Then its n-grams are chosen, and frequent tokens start small.
         `layers=False` reads past the layers, as if there were none, and leaves them as they are: new ones are the
         identity, so this trains what is under them at the cost of a bag.
@@ -98,11 +103,12 @@ class Document(Objective):
         super().__init__(model)
         config = model.config
         self.train_store, self.valid_store, self.time, self.seed = train, valid, time, seed
-        self.documents = max(1, round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean()))))
-        "How many documents there are in a step."
         # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
         through = layers and (config.nlayers or config.dropout)
         self.bag = not through and model.base.positions is None
+        self.documents = round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean())))
+        "How many documents there are in a step."
+        self.documents = max(self.documents, DOCUMENTS if self.bag else 1)
         self.output = new_output(config, seed)
         if fresh:
             choose_rows(model.base, train, seed)
@@ -198,7 +204,7 @@ class Document(Objective):
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum −log(share of the target among the candidates) over the targets (N,) of all documents."""
-        pooled = F.normalize(self.pooled(tensors)) * LENGTH  # (B, H)
+        pooled = F.normalize(self.pooled(tensors), eps=SHORTEST) * LENGTH  # (B, H)
         scores = pooled @ self.output(tensors["candidates"]).T - tensors["chances"]  # (B, C)
         right = scores[tensors["documents"], tensors["targets"]]  # (N,)
         return Sums({"document": (scores.logsumexp(1) * tensors["counts"]).sum() - right.sum()})

@@ -403,3 +403,17 @@ def test_what_comes_after_goes_on_with_the_output_table() -> None:
     assert second.output is first.output
     assert second.row_tables()[0] is first.output.weight
     assert "output.weight" in second.state_dict()  # so that a checkpoint of either holds it
+
+
+def test_documents_of_a_word_or_two_do_not_blow_up() -> None:
+    """Often nothing is read, or an n-gram alone, whose vector is zero at first."""
+    texts = cast(Store, Stored([[1, 2], [3], [1, 2], [], [4, 1]] * 20))
+    made = Document(Model(config()), texts, texts, time=8, batch=1, seed=0, fresh=True)
+    assert made.documents == module.DOCUMENTS
+    expect_sparse(made, made.row_tables())
+    nn.init.normal_(made.output.weight)
+    batch = made.read(0)
+    (made(batch.tensors).losses["document"] / batch.counts["document"]).backward()
+    for name, gradient in gradients(made).items():
+        assert gradient.isfinite().all()
+        assert gradient.abs().max() < 100, name

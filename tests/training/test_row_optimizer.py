@@ -85,3 +85,20 @@ def test_gradients_are_sparse_where_they_are_asked_for() -> None:
     assert [table.weight.grad.is_sparse for table in tables] == [True, False]
     expect_sparse(tables, [])
     assert not any(table.sparse for table in tables)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_rates_shorten_the_steps_of_rows(sparse: bool) -> None:
+    rates = torch.linspace(0.0, 1.0, ROWS)
+    moved = []
+    for given in (None, rates):
+        torch.manual_seed(0)
+        table = nn.Embedding(ROWS, WIDTH, sparse=sparse)
+        before = table.weight.detach().clone()
+        optimizer = RowAdagrad(
+            table.parameters(), lr=0.5, rates=None if given is None else dict.fromkeys(table.parameters(), given)
+        )
+        (table(torch.arange(ROWS)) ** 2).sum().backward()
+        optimizer.step()
+        moved.append(table.weight.detach() - before)
+    assert torch.allclose(moved[1], moved[0] * rates[:, None], atol=1e-6)
