@@ -22,8 +22,6 @@ from typing import Any, Literal
 import torch
 import torch.distributed
 from torch import Tensor, nn
-from torch._C._distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
 from rehead.errors import UserError
 from rehead.model.model import Model
@@ -94,6 +92,9 @@ def _meet(backend: str, size: int) -> None:
     if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) != size:
         torch.distributed.init_process_group(backend, timeout=TIMEOUT)
         return
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
     store = PrefixStore(f"restart-{_restarts()}", store)
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
