@@ -68,22 +68,40 @@ def world(device: DeviceName = "auto") -> Iterator[World]:
     local = int(os.environ.get("LOCAL_RANK", "0"))
     place = find_device(device, local)
     if size == 1:
-        yield World(device=place, restarted=_restarted())
+        yield World(device=place, restarted=_restarts() > 0)
         return
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    torch.distributed.init_process_group(backend, timeout=TIMEOUT)
+    _meet(backend, size)
     try:
         joined = World(torch.distributed.get_rank(), size, place)
         # Only the machine on which a process died counts the restart.
-        yield dataclasses.replace(joined, restarted=joined.total([float(_restarted())]) > [0.0])
+        yield dataclasses.replace(joined, restarted=joined.total([float(_restarts() > 0)]) > [0.0])
     finally:
         torch.distributed.destroy_process_group()
 
 
-def _restarted() -> bool:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def _meet(backend: str, size: int) -> None:
+    """Find the other processes.
+
+    torchrun keeps one store for all its restarts, and a process that is started again may find the address of one that
+    is dead. On one machine all count restarts alike, so each restart gets keys of its own; on several they do not
+    (docs/scaling.md says what to set there).
+    """
+    if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) != size:
+        torch.distributed.init_process_group(backend, timeout=TIMEOUT)
+        return
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
+    store = PrefixStore(f"restart-{_restarts()}", store)
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def find_device(name: DeviceName, local: int = 0) -> torch.device:

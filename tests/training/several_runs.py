@@ -27,7 +27,7 @@ def main(text: str, folder: str, cases: str) -> None:
         def joined(device: distributed.DeviceName = "auto") -> Iterator[distributed.World]:
             yield world
 
-        distributed.world = joined
+        rehead.pretrain.run.join_world = joined
         for name, options in json.loads(Path(cases).read_text()).items():
             at = options.pop("break_at", None)
             with shaped(**options.pop("dials")):
