@@ -333,6 +333,41 @@ def test_fresh_layers_are_the_identity(name: str, ids: Tensor) -> None:
         assert torch.equal(base(ids, causal=False), base.embedding(ids))
 
 
+def test_layers_that_are_the_identity_are_skipped_where_nothing_is_trained(
+    ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = Base(miniature("small", dropout=0.0)).eval()
+    read: list[Layer] = []
+    forward = Layer.forward
+
+    def counted(self: Layer, *arguments: object) -> Tensor:
+        read.append(self)
+        return forward(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Layer, "forward", counted)
+    skipped = base(ids, causal=False)
+    assert not read
+    base.train()
+    torch.testing.assert_close(base(ids, causal=False), skipped)
+    assert len(read) == len(base.layers), "in training they are there to learn"
+    base.eval()
+    read.clear()
+    assert isinstance(base.layers[1], Layer)
+    with torch.no_grad():
+        base.layers[1].down.weight[-1, -1] = 0.5  # a single value, and not the first
+    changed = base(ids, causal=False)
+    assert read == [base.layers[1]]
+    base.train()
+    torch.testing.assert_close(base(ids, causal=False), changed)
+    lab = Base(miniature("lab", dropout=0.0)).eval()
+    read.clear()
+    with torch.no_grad():
+        for each in lab.layers.parameters():
+            each.zero_()
+    lab(ids, causal=False)
+    assert len(read) == len(lab.layers), "after a norm nothing is the identity"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,0 +1,106 @@
+"""What a run does where the user says nothing, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rehead.errors import UserError
+from rehead.model.config import preset
+from rehead.model.model import Model
+from rehead.pretrain.document import Document
+from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.phases import Prepared, default_epochs, make_phases
+from rehead.pretrain.recipe import has_language_model, read_recipe
+from rehead.training.loop import Phase
+from tests.pretrain.conftest import Corpus
+
+TINY: dict[str, Any] = {"nhid": 8, "nlayers": 1, "nhead": 2}
+
+
+def phases(corpus: Corpus, objective: str, shape: str = "small", **given: Any) -> list[Phase]:
+    options = PretrainOptions(texts=[str(corpus.file)], out=Path("unused"), objective=objective, length=16, **given)
+    stages = read_recipe(objective)
+    small_table = {"nbuckets": 64} if shape in ("small", "bag") else {}
+    config = preset(shape, ntokens=corpus.tokenizer.vocab_size, **TINY, **small_table)
+    model = Model(config, config.language_model() if has_language_model(stages) else None)
+    return make_phases(options, stages, model, Prepared(corpus.tokenizer, corpus.train, corpus.valid, ""))
+
+
+def test_a_bag_leaves_the_layers_alone_and_the_next_stage_trains_them(corpus: Corpus) -> None:
+    bag, document = (phase.objective for phase in phases(corpus, "bag,document"))
+    assert isinstance(bag, Document)
+    assert isinstance(document, Document)
+    layers = set(bag.model.base.layers.parameters())
+    assert layers
+    assert layers <= set(bag.idle())
+    assert not layers & set(document.idle())
+    assert bag.model is document.model
+    assert bag.output is document.output, "the second stage goes on with the first one's table"
+    assert (bag.name, document.name) == ("bag", "document")
+
+
+def test_reading_past_layers_that_are_never_the_identity_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(UserError, match="--objective document, or --preset small"):
+        phases(corpus, "bag", "lab")
+    assert phases(corpus, "document", "lab")
+
+
+@pytest.mark.parametrize(("given", "shares"), [({"tokens": 1000}, (800, 200)), ({"minutes": 5}, (4, 1))])
+def test_a_budget_is_shared_out(corpus: Corpus, given: dict[str, Any], shares: tuple[float, float]) -> None:
+    found = phases(corpus, "bag:0.8,masked:0.2", **given)
+    assert [phase.budget.amount for phase in found] == pytest.approx(shares)
+    assert {phase.budget.kind for phase in found} == set(given)
+
+
+def test_epochs_are_steps(corpus: Corpus) -> None:
+    (phase,) = phases(corpus, "causal", epochs=3, batch=64)
+    assert phase.budget.kind == "steps"
+    assert phase.budget.amount == round(3 * (int(corpus.train.offsets[-1]) // 16) / 4)
+
+
+def test_every_objective_has_its_own_batch(corpus: Corpus) -> None:
+    (rows,), (given,) = phases(corpus, "causal"), phases(corpus, "causal", batch=160)
+    assert rows.objective.read(0).tokens == 8192
+    assert given.objective.read(0).tokens == 160
+
+
+@pytest.mark.parametrize(
+    ("objective", "tokens", "epochs"),
+    [
+        ("bag", 100_000, 20.0),
+        ("bag", 5_000_000, 5.0),
+        ("bag", 50_000_000, 4.0),
+        ("bag", 200_000_000, 2.0),
+        ("bag", 10**12, 1.0),
+        ("causal", 100_000, 10.0),
+        ("causal", 5_000_000, 2.0),
+        ("causal", 10**9, 1.0),
+        ("document", 5_000_000, 2.0),
+    ],
+)
+def test_how_often_a_text_is_read(corpus: Corpus, objective: str, tokens: int, epochs: float) -> None:
+    (phase,) = phases(corpus, objective)
+    assert default_epochs(phase.objective, tokens) == epochs
+
+
+def test_n_grams_get_their_rows_whatever_a_run_begins_with(corpus: Corpus) -> None:
+    found = []
+    for objective in ("bag", "causal", "masked"):
+        (phase,) = phases(corpus, objective)
+        ngrams = phase.objective.model.base.ngrams
+        assert ngrams is not None
+        found.append(ngrams.rows)
+        assert int((ngrams.rows == 0).sum()) > len(ngrams.rows) // 2, "most slots have no row of their own"
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_wider_models_take_smaller_steps(corpus: Corpus) -> None:
+    (phase,), (half,) = phases(corpus, "causal"), phases(corpus, "causal", lr=0.5)
+    assert phase.rates.adamw == pytest.approx(1e-3 * (256 / 8) ** 0.5)
+    assert half.rates.adamw == pytest.approx(phase.rates.adamw / 2)
+    assert half.rates.rows == pytest.approx(phase.rates.rows / 2)
