@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.disk import check_free, file_inside, read_signed, sha256, write_signed
 from rehead.errors import DamagedError, UserError
-from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.options import PretrainOptions, shape_of
 from rehead.pretrain.recipe import DOCUMENT
 from rehead.training.options import FREE_TO_CHANGE
 
@@ -26,6 +26,7 @@ OURS = (
     DESCRIPTION, TOKENS, f".{TOKENS}.lock", "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
     "config.json", "model.safetensors", TOKENIZER,
 )  # fmt: skip
+REPLACED = ".replaced"  # the run that was there before, until the new one has come as far as its first step
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
 
 
@@ -34,9 +35,9 @@ def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) 
     out, now = options.out, description(options, fingerprint)
     if not resume:
         left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
-        check_free(out, (*OURS, *left) if options.overwrite else None)
+        check_free(out, (*OURS, *left, REPLACED) if options.overwrite else None)
         if out.is_dir():
-            forget(out)
+            _set_aside(out)
     elif (out / DESCRIPTION).exists():
         before = read_signed(out / DESCRIPTION)
         _compare(options, before, now)
@@ -78,9 +79,8 @@ def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     given = dataclasses.asdict(options)
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
-    if options.optimizer == "muon" or any(
-        name in options.objective for name in DOCUMENT
-    ):  # a sharded run has AdamW in their place
+    by_rows = shape_of(options).ngrams > 1 or any(name in options.objective for name in DOCUMENT)
+    if by_rows or options.optimizer == "muon":  # what moves rows, and Muon, give way to AdamW in a sharded run
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
@@ -99,9 +99,35 @@ def _describe(out: Path, asked: dict[str, Any], tokenizer: str | None) -> None:
     beside.replace(out / DESCRIPTION)
 
 
-def forget(path: Path) -> None:
-    """Clear away a run that is to begin anew, or that was refused before its first step."""
-    for each in path.iterdir():
+def _set_aside(out: Path) -> None:
+    """Put the run that is there where it can be fetched back from, if the new one is refused."""
+    aside = out / REPLACED
+    if aside.exists():  # the new one never came to its first step: what it stands before is still to be kept
+        _clear(out)
+        return
+    there = [*out.iterdir()]
+    if there:
+        aside.mkdir()
+    for each in there:
+        each.rename(aside / each.name)
+
+
+def forget(out: Path) -> None:
+    """Clear away a run that was refused before its first step, and fetch back what it was to replace."""
+    _clear(out)
+    if (out / REPLACED).exists():
+        for each in (out / REPLACED).iterdir():
+            each.rename(out / each.name)
+        (out / REPLACED).rmdir()
+
+
+def let_go(out: Path) -> None:
+    """Delete the run that this one replaces: from now on this one can go on whatever happens."""
+    shutil.rmtree(out / REPLACED, ignore_errors=True)
+
+
+def _clear(out: Path) -> None:
+    for each in out.iterdir():
         if each.name in OURS or LEFT_OVER.fullmatch(each.name):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 

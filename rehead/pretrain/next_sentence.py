@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rehead.errors import UserError
 from rehead.model.model import Model
 from rehead.pretrain.masked import Masked
 from rehead.pretrain.masking import EVALUATED, Masking
@@ -53,8 +52,6 @@ class NextSentence(Masked):
         batch: int,
         seed: int,
     ) -> None:
-        if time < 4 * MARKS:
-            raise UserError(f"--length {time} leaves no room for two sentences. Choose {4 * MARKS} or more.")
         super().__init__(model, train, valid, masking, time=time, batch=batch, seed=seed)
         self.begin, self.end = tokenizer.eos if tokenizer.bos is None else tokenizer.bos, tokenizer.eos
         self.norm = nn.LayerNorm(model.config.nhid)

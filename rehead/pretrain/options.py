@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rehead.errors import UserError
+from rehead.model.config import ModelConfig, preset
 from rehead.options import CommonOptions, flag, positional
 from rehead.pretrain.recipe import Stage
 from rehead.text.documents import ReadOptions
 from rehead.training.options import TrainingOptions
+
+SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
 
 
 @dataclass(kw_only=True)
@@ -82,6 +86,13 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     "Replace a run that is already there."
 
 
+def shape_of(options: PretrainOptions, ntokens: int | None = None) -> ModelConfig:
+    """Settle the shape of the model, for a vocabulary of this size; what cannot be is refused."""
+    dials = {name: getattr(options, name) for name in ("nhid", "nlayers", "nhead")} | {"ntokens": ntokens}
+    config = preset(options.preset, **{name: value for name, value in dials.items() if value is not None})
+    return config if options.length <= config.maxlen else dataclasses.replace(config, maxlen=options.length)
+
+
 def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
     """Refuse what contradicts itself before anything is read or written."""
     named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
@@ -97,6 +108,18 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
     used = {name for stage in stages for name in stage.objectives}
     if options.next_sentence and "masked" not in used:
         raise UserError(f"--next-sentence goes with --objective masked, not with {options.objective}.")
+    if not 0 < options.mask_share < 1:
+        raise UserError(f"--mask-share {options.mask_share:g}: must lie between 0 and 1.")
+    if not 0 < options.causal_rows < 1:
+        raise UserError(f"--causal-rows {options.causal_rows:g}: must lie between 0 and 1.")
+    if options.next_sentence and options.length < SHORTEST_PAIR:
+        raise UserError(f"--length {options.length} leaves no room for two sentences. Choose {SHORTEST_PAIR} or more.")
+    shape = shape_of(options)
+    if "bag" in used and shape.norm == "post" and shape.nlayers:
+        raise UserError(
+            "--objective bag reads past the layers, but those of this shape are never the identity. "
+            "Choose --objective document, or --preset small."
+        )
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
     if options.tokenizer is not None and options.vocab is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rehead.errors import UserError
 from rehead.model.config import ModelConfig
 from rehead.model.model import Model
 from rehead.pretrain.causal import Causal
@@ -64,11 +63,6 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
     batch = usual if options.batch is None else options.batch
     rows: dict[str, int] = {"time": options.length, "batch": batch, "seed": options.seed}
     if name in DOCUMENT:
-        if name == "bag" and model.config.norm == "post" and model.config.nlayers:
-            raise UserError(
-                "--objective bag reads past the layers, but those of this shape are never the identity. "
-                "Choose --objective document, or --preset small."
-            )
         made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
         made.name = name
         return made

@@ -26,8 +26,17 @@ from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.run import Run, load, save_into
-from rehead.pretrain.directory import TOKENIZER, TOKENS, description, forget, keep_tokenizer, open_directory, tidy
-from rehead.pretrain.options import PretrainOptions, check_pretraining
+from rehead.pretrain.directory import (
+    TOKENIZER,
+    TOKENS,
+    description,
+    forget,
+    keep_tokenizer,
+    let_go,
+    open_directory,
+    tidy,
+)
+from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
 from rehead.pretrain.recipe import Stage, generates, has_language_model, read_recipe
 from rehead.text.documents import ReadOptions
@@ -72,6 +81,8 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
     with join_world(options.device) as world:
         say = _saying(world, options)
         resume = options.resume or world.restarted
+        if options.shard and world.size == 1:
+            raise UserError("--shard spreads a model over several processes. Start them with torchrun, or drop it.")
         opened = _open(options, resume=resume) if world.first else None
         try:
             prepared = _prepare(options, world, opened, say)
@@ -81,6 +92,8 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
             if opened is not None and not resume:
                 forget(options.out)
             raise
+        if opened is not None:
+            let_go(options.out)
         _introduce(say, model, prepared, phases)
         state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
         return _finish(options, world, prepared, phases[-1].objective, state, say)
@@ -144,12 +157,7 @@ def _tokenizer(options: PretrainOptions, texts: Texts) -> Tokenizer:
 
 
 def _config(options: PretrainOptions, tokenizer: Tokenizer) -> ModelConfig:
-    dials = {name: getattr(options, name) for name in ("nhid", "nlayers", "nhead")}
-    changes = {name: value for name, value in dials.items() if value is not None}
-    config = preset(options.preset, ntokens=tokenizer.vocab_size, **changes)
-    if options.length > config.maxlen:
-        config = dataclasses.replace(config, maxlen=options.length)
-    return config
+    return shape_of(options, tokenizer.vocab_size)
 
 
 def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:

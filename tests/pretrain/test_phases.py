@@ -12,7 +12,7 @@ from rehead.errors import UserError
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.pretrain.document import Document
-from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.options import PretrainOptions, check_pretraining
 from rehead.pretrain.phases import Prepared, default_epochs, make_phases
 from rehead.pretrain.recipe import has_language_model, read_recipe
 from rehead.training.loop import Phase
@@ -44,8 +44,10 @@ def test_a_bag_leaves_the_layers_alone_and_the_next_stage_trains_them(corpus: Co
 
 
 def test_reading_past_layers_that_are_never_the_identity_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(UserError, match="--objective document, or --preset small"):
-        phases(corpus, "bag", "lab")
+    for objective in ("bag", "bag,masked"):
+        refused = PretrainOptions(texts=["x"], out=Path("unused"), objective=objective, preset="lab")
+        with pytest.raises(UserError, match="--objective document, or --preset small"):
+            check_pretraining(refused, read_recipe(objective))
     assert phases(corpus, "document", "lab")
 
 
