@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import rehead
 from rehead.errors import UserError
+from rehead.pretrain.directory import open_directory
 from rehead.pretrain.options import PretrainOptions
 from rehead.pretrain.run import run_pretraining
 from rehead.training.options import FREE_TO_CHANGE
@@ -118,10 +120,26 @@ def test_what_does_not_change_the_result_may_change(text: Path, tmp_path: Path) 
     assert left(moved) == expected
 
 
-def test_a_sharded_run_stays_sharded_where_that_changes_the_optimizer(text: Path, tmp_path: Path) -> None:
-    broken_off(small(text, tmp_path / "run", optimizer="muon"), 9)
-    with pytest.raises(UserError, match="was begun without --shard, not with --shard"):
-        run_pretraining(small(text, tmp_path / "run", optimizer="muon", shard=True, resume=True))
+@pytest.mark.parametrize(
+    ("given", "compared"),
+    [
+        ({}, False),
+        ({"optimizer": "muon"}, True),
+        ({"objective": "document"}, True),
+        ({"preset": "small"}, True),  # whose n-grams are moved by rows
+    ],
+)
+def test_a_sharded_run_stays_sharded_where_that_changes_the_optimizer(
+    given: dict[str, Any], compared: bool, text: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert not open_directory(small(text, out, **given), "text", resume=False)
+    again = small(text, out, **given, shard=True, resume=True)
+    if compared:
+        with pytest.raises(UserError, match="was begun without --shard, not with --shard"):
+            open_directory(again, "text", resume=True)
+    else:
+        open_directory(again, "text", resume=True)
 
 
 def test_a_finished_run_has_nothing_to_resume(text: Path, tmp_path: Path) -> None:
@@ -171,3 +189,34 @@ def test_text_that_is_too_small_is_said_and_leaves_nothing_behind(
         with pytest.raises(UserError, match=said):
             run_pretraining(small(file, out, **changes))
     assert not out.exists() or not list(out.iterdir())
+
+
+def test_a_run_is_replaced_only_when_the_new_one_can_begin(text: Path, tmp_path: Path) -> None:
+    """A corpus that is one document is found out late, after it was encoded."""
+    out = tmp_path / "run"
+    run_pretraining(small(text, out))
+    (tmp_path / "one.txt").write_text("a single document " * 200, encoding="utf-8")
+    before = {each.name: each.read_bytes() for each in out.iterdir() if each.is_file()}
+    with pytest.raises(UserError, match="single document"):
+        run_pretraining(small(tmp_path / "one.txt", out, overwrite=True))
+    assert {each.name: each.read_bytes() for each in out.iterdir() if each.is_file()} == before
+    assert rehead.load(out).details["steps"]
+    run_pretraining(small(text, out, overwrite=True, seed=5))
+    assert rehead.load(out).details["seed"] == 5
+    assert not (out / ".replaced").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nhid": 15}, "nhid=15 is not divisible"),
+        ({"mask_share": 2.0}, "--mask-share 2"),
+        ({"causal_rows": 0.0}, "--causal-rows 0"),
+        ({"objective": "masked", "next_sentence": True, "length": 8}, "no room for two sentences"),
+        ({"shard": True}, "Start them with torchrun"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_read(given: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        run_pretraining(small(tmp_path / "there-is-no-such-file.txt", tmp_path / "run", **given))
+    assert not (tmp_path / "run").exists()
