@@ -40,4 +40,4 @@ def _again(words: list[str]) -> str:
 def _summary(out: Path, details: dict[str, Any]) -> str:
     found = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in details["held_out"].items())
     done = f"{details['tokens']:,} tokens in {details['steps']:,} steps, {duration(details['seconds'])}"
-    return f"{out}: {details['objective']}, {done}\nheld out: {found or 'too little text to tell'}"
+    return f"{out}: {details['objective']}, {done}\nheld out: {found or 'nothing that could be measured'}"

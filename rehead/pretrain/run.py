@@ -53,7 +53,7 @@ from rehead.training.options import check_training
 from rehead.training.stopping import Stopped
 
 HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
-LITTLE = 1_000_000  # tokens; with fewer, the user is told not to expect much
+LEAST, LITTLE = 100, 1_000_000  # tokens; with fewer there is no run, or the user is told not to expect much
 
 
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
@@ -141,6 +141,8 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
         tokenizer = Tokenizer.load(options.out / TOKENIZER)
         store = TokenStore.open(options.out / TOKENS)
     train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
+    if (tokens := int(train.offsets[-1])) < LEAST:
+        raise UserError(f"The text has {tokens:,} tokens to learn from: too few for anything. Give more text.")
     return Prepared(tokenizer, train, valid, fingerprint)
 
 
@@ -172,7 +174,7 @@ def _introduce(say: Callable[[str], None], model: Model, prepared: Prepared, pha
     say(f"{len(prepared.train):,} documents, {tokens:,} tokens; {len(prepared.valid):,} documents held out")
     if tokens < LITTLE:
         say(f"note: {tokens:,} tokens are little to learn from. From about {LITTLE:,} on, pretraining begins to pay.")
-    plans = [f"{each.objective.name} for {each.budget.amount:,.0f} {each.budget.kind}" for each in phases]
+    plans = [f"{each.objective.name} for {each.budget}" for each in phases]
     say(f"a model of {count:,} parameters: {', then '.join(plans)}")
 
 

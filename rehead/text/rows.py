@@ -52,7 +52,8 @@ class LanguageModelRows:
             raise UserError(f"A row of {time} tokens is none. Choose 1 or more.")
         if self.tokens < time:
             raise UserError(
-                f"The text has {self.tokens:,} tokens, fewer than a row of {time:,}. Give more text, or shorter rows."
+                f"The text has {self.tokens:,} tokens, fewer than a row of {time:,}. Give more text, or shorter rows "
+                "(--length)."
             )
 
     def __len__(self) -> int:

@@ -56,8 +56,8 @@ def hold_out(store: TokenStore, share: float, most: int, seed: int) -> tuple[Sto
     """
     if len(store) < 2:
         raise UserError(
-            "The text is a single document, and validation needs one of its own. Give more files, or have it cut with "
-            "--documents line or --documents block."
+            "The text is a single document, and validation needs one of its own. Give more text; if it is a long one, "
+            "have it cut into lines or blocks (--documents line, --documents block)."
         )
     order = np.argsort(number(seed, HELD_OUT, np.arange(len(store))), kind="stable")
     wanted = min(share * len(store.ids), most)

@@ -28,6 +28,10 @@ class Budget:
         if not 0 < self.amount < 1e18:
             raise UserError(f"A budget of {self.amount:g} {self.kind} is none. Give more than 0.")
 
+    def __str__(self) -> str:
+        """Say it with its unit: `1 minute`, `2,000 steps`."""
+        return f"{self.amount:,.10g} {self.kind if self.amount != 1 else self.kind[:-1]}"
+
     def fraction(self, *, steps: float, tokens: float, seconds: float) -> float:
         """Say which part of the budget is used up, from 0 to 1."""
         used = {"steps": steps, "tokens": tokens, "minutes": seconds / 60}[self.kind]

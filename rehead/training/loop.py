@@ -282,7 +282,7 @@ class _Training:
         sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
         raise UserError(
             f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
-            f"Start again with a lower rate, such as --lr {self.options.lr / 2:g}."
+            f"Begin anew (--overwrite) with a lower rate, such as --lr {self.options.lr / 2:g}."
         )
 
     def _last_good(self) -> str:

@@ -19,6 +19,9 @@ from rehead.training.checkpoint import Tensors
 from rehead.training.distributed import gathered, spread_like, whole
 from rehead.training.objective import Objective
 
+# What each keeps for a parameter.
+KEPT = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum"}, "RowAdagrad": {"squares"}}
+
 OptimizerName = Literal["adamw", "muon"]
 
 
@@ -93,6 +96,10 @@ class Optimizers:
             if place not in owner:
                 raise DamagedError(f"the optimizer state holds {name!r}, which is no part of this run.")
             optimizer, parameter = owner[place]
+            if key not in KEPT[type(optimizer).__name__]:
+                raise DamagedError(
+                    f"the optimizer state holds {name!r}, which {type(optimizer).__name__} does not keep."
+                )
             if key != "step" or optimizer.defaults.get("fused"):  # torch counts steps on the CPU, unless it is fused
                 tensor = tensor.to(parameter.device)
             alike = tensor.shape == parameter.shape

@@ -37,7 +37,7 @@ class GenerateOptions(CommonOptions):
     "How many samples to write; they differ in their random numbers."
 
     temperature: float = flag(0.8, metavar="T")
-    "Below 1 bolder, above 1 wilder; 0 always takes the likeliest token."
+    "Below 1 the likely becomes likelier, above 1 the choice is wilder; 0 always takes the likeliest token."
 
     greedy: bool = False
     "Always take the likeliest token: the same as --temperature 0."

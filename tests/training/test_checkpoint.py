@@ -13,11 +13,15 @@ import torch
 
 from rehead.disk import read_signed, write_signed
 from rehead.errors import DamagedError, UserError
+from rehead.model.config import preset
+from rehead.model.model import Model
 from rehead.pretrain.options import PretrainOptions
 from rehead.pretrain.run import run_pretraining
 from rehead.training import checkpoint
 from rehead.training.checkpoint import FILES, MANIFEST, Checkpoint
 from rehead.training.loop import BEST, CHECKPOINTS
+from rehead.training.objective import Objective
+from rehead.training.optimizers import Optimizers, Rates
 from tests.training.running import broken_off, left, small, straight
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -219,3 +223,22 @@ def test_tokens_that_were_damaged_are_made_again(
     run_pretraining(broken)
     assert "encoding again" in capfd.readouterr().err
     assert left(broken.out) == straight(text, tmp_path / "straight")
+
+
+def test_state_of_another_optimizer_is_refused() -> None:
+    torch.manual_seed(0)
+    config = preset("lab", ntokens=10, nhid=4, nlayers=1)
+    optimizers = Optimizers(Objective(Model(config, config.language_model())), Rates(), "adamw", sharded=False)
+    name = "model.base.embedding.weight"
+    optimizers.load({f"{name}/exp_avg": torch.zeros(10, 4)})
+    with pytest.raises(DamagedError, match=r"squares', which AdamW does not keep"):
+        optimizers.load({f"{name}/squares": torch.zeros(10)})
+    with pytest.raises(DamagedError, match="no part of this run"):
+        optimizers.load({"other/exp_avg": torch.zeros(1)})
+
+
+def test_too_few_tokens_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "two.txt").write_text("two words\nthree small words\n", encoding="utf-8")
+    with pytest.raises(UserError, match="too few for anything"):
+        run_pretraining(small(tmp_path / "two.txt", tmp_path / "run"))
+    assert not any((tmp_path / "run").iterdir())

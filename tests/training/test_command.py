@@ -60,7 +60,7 @@ def test_held_out_text_that_is_too_little_to_tell(
     """Nothing was hidden, as in a single word: there is no loss to go by, and the last weights are kept."""
     monkeypatch.setattr(Causal, "report", lambda self, measures: {"loss": float("nan"), "perplexity": float("nan")})
     assert main([*words(text, tmp_path / "run", quiet=False), "--checkpoint-steps", "1"]) == 0
-    assert capsys.readouterr().out.endswith("held out: too little text to tell\n")
+    assert capsys.readouterr().out.endswith("held out: nothing that could be measured\n")
     assert rehead.load(tmp_path / "run").details["held_out"] == {}
 
 
