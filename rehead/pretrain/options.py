@@ -59,7 +59,7 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     length: int = flag(256, metavar="T")
     "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."
 
-    mask_share: float = 0.15
+    mask_share: float = 0.3
     "Share of the tokens that masked and hybrid hide; validation always hides 15 %."
 
     next_sentence: bool = False

@@ -31,7 +31,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "length": (8, "with --length 16, not with --length 8"),
     "lowercase": (True, "without --lowercase, not with --lowercase"),
     "lr": (0.5, "with --lr 1.0, not with --lr 0.5"),
-    "mask_share": (0.3, "with --mask-share 0.15, not with --mask-share 0.3"),
+    "mask_share": (0.2, "with --mask-share 0.3, not with --mask-share 0.2"),
     "max_document_mb": (8, "with --max-document-mb 16, not with --max-document-mb 8"),
     "next_sentence": (True, "without --next-sentence, not with --next-sentence"),
     "nhead": (1, "with --nhead 2, not with --nhead 1"),
