@@ -82,7 +82,7 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
         say = _saying(world, options)
         resume = options.resume or world.restarted
         if options.shard and world.size == 1:
-            raise UserError("--shard spreads a model over several processes. Start them with torchrun, or drop it.")
+            raise UserError("--shard spreads a model over processes. Start them with torchrun, or drop --shard.")
         opened = _open(options, resume=resume) if world.first else None
         try:
             prepared = _prepare(options, world, opened, say)

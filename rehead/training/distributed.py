@@ -140,8 +140,6 @@ def shard(module: nn.Module, layers: list[nn.Module], world: World) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    if world.size == 1:
-        raise UserError("--shard spreads a model over several processes. Start them with torchrun, or drop --shard.")
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)
