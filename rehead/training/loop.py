@@ -160,6 +160,7 @@ class _Training:
         self.optimizers = self._prepare(phase.rates)
         self.saved_at, self.saved_step = state.seconds, -1
         self.saved_best, self.factor = state.best_step, 0.0
+        self.validated_at, self.validation_took = state.phase_seconds, 0.0
 
     def _prepare(self, rates: Rates) -> Optimizers:
         """Bring the objective to its device, spread it, and choose its optimizers."""
@@ -312,11 +313,18 @@ class _Training:
         return {name: each.to(device, non_blocking=True) for name, each in batch.tensors.items()}
 
     def _validate_if_due(self) -> None:
-        """Look at the held-out part, before the first step and then at even fractions of the budget."""
+        """Look at the held-out part, before the first step and then at even fractions of the budget.
+
+        Of a budget in minutes it takes a tenth at most: where it takes long, it comes less often.
+        """
         state, times = self.state, self.options.validations
         due = int(self._fraction() * times + 1e-9)
         if not times or due <= state.validated:
             return
+        soon = state.phase_seconds - self.validated_at < 10 * self.validation_took
+        if self.budget.kind == "minutes" and soon and self._fraction() < 1:
+            return
+        began = time.perf_counter()
         state.validated = due
         found = self.objective.report(self._validate())
         self._write({"kind": "valid", **self._where(), **found})
@@ -326,6 +334,8 @@ class _Training:
             state.best, state.best_step, state.best_measured = loss, state.step, state.measured
             if self.last:
                 self._keep_best()
+        took = time.perf_counter() - began if self.world.first else 0.0
+        self.validated_at, self.validation_took = state.phase_seconds, self.world.total([took])[0]
 
     def _validate(self) -> Measures:
         """Run the held-out batches; every process its part of each."""

@@ -94,6 +94,7 @@ def test_minutes(text: Path, tmp_path: Path, factors: list[float], monkeypatch: 
 
     class Clock:
         monotonic = staticmethod(lambda: float(next(ticks)))
+        perf_counter = staticmethod(lambda: 0.0)
 
     monkeypatch.setattr(loop, "time", Clock)
     run = run_pretraining(small(text, tmp_path / "run", epochs=None, minutes=1, warmup=0, decay=0.5, validations=2))
@@ -106,10 +107,27 @@ def test_minutes(text: Path, tmp_path: Path, factors: list[float], monkeypatch: 
     assert valid == [0, 5, 10]
 
 
+def test_validation_takes_a_tenth_of_a_budget_in_minutes_at_most(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten steps of six seconds; a validation after each is wished for, and takes three seconds."""
+    ticks, reads = iter(range(0, 10_000, 6)), iter(range(0, 10_000, 3))
+
+    class Clock:
+        monotonic = staticmethod(lambda: float(next(ticks)))
+        perf_counter = staticmethod(lambda: float(next(reads)))
+
+    monkeypatch.setattr(loop, "time", Clock)
+    run_pretraining(small(text, tmp_path / "run", epochs=None, minutes=1, validations=10))
+    valid = [line["step"] for line in metrics(tmp_path / "run") if line["kind"] == "valid"]
+    assert valid == [0, 5, 10]
+
+
 def test_time_that_passed_before_a_crash_counts(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the time in which nothing ran does not."""
 
     class Clock:
+        perf_counter = staticmethod(lambda: 0.0)
         now = 0.0
 
         @classmethod
