@@ -175,10 +175,11 @@ def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text
     [
         ("", {}, "no document|empty"),
         ("one line only\n", {"objective": "causal"}, "single document"),
-        ("a\nb\nc\n", {"length": 64, "batch": 64}, "fewer than a row of 64"),
+        ("a\nb\nc\n", {}, "too few for anything"),
+        ("all the letters of a line\n" * 40, {"length": 2048, "batch": 2048}, "fewer than a row of 2,048"),
         ("a\nb\nc\n", {"objective": "masked", "next_sentence": True, "length": 8}, "leaves no room for two sentences"),
     ],
-    ids=["empty", "one document", "shorter than a row", "too short rows"],
+    ids=["empty", "one document", "a few tokens", "shorter than a row", "too short rows"],
 )
 def test_text_that_is_too_small_is_said_and_leaves_nothing_behind(
     content: str, changes: dict[str, Any], said: str, tmp_path: Path
