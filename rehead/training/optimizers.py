@@ -1,8 +1,10 @@
 """Which optimizer moves which tensor, and their state as named tensors.
 
-matrices of the layers   AdamW, or Muon                      weight decay
-tables of rows           row-wise Adagrad on the rows a step touched (`rehead.training.row_optimizer`)
-everything else          AdamW: embeddings, heads, norms, biases; no decay
+    matrices of the layers   AdamW, or Muon; with weight decay
+    tables of rows           row-wise Adagrad on the rows a step touched (`rehead.training.row_optimizer`)
+    everything else          AdamW: embeddings, heads, norms, biases; no decay
+
+A sharded run has AdamW for all of them: the others need whole matrices, or sparse gradients.
 """
 
 from __future__ import annotations

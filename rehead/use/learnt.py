@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
 from rehead.model.config import Classifier, LanguageModel
+from rehead.pretrain.recipe import read_recipe
 
 if TYPE_CHECKING:
     from rehead.model.run import Run
@@ -25,8 +25,8 @@ def objectives(run: Run) -> list[str]:
     A run that does not say is taken for what its head is by nature: a language model reads from left to right.
     """
     said = run.details.get("objective")
-    if isinstance(said, str) and (names := re.findall(r"[^\s,+:]+", re.sub(r":[^,+]*", "", said))):
-        return names
+    if isinstance(said, str) and said.strip():
+        return [name for stage in read_recipe(said) for name in stage.objectives]
     return ["causal"] if isinstance(run.model.head_config, LanguageModel) else []
 
 
@@ -38,7 +38,7 @@ def what_it_learnt(run: Run) -> set[str]:
 def predicts_the_next(run: Run) -> bool:
     """Tell whether a masked word is predicted one position before it, as `hybrid` does, or at its own (`masked`).
 
-    Of several stages the last counts: the head has adapted to it.
+    Of several such stages the last counts: the head has adapted to it.
     """
     return [each for each in objectives(run) if each in FILLS][-1:] == ["hybrid"]
 
