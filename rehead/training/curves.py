@@ -1,7 +1,8 @@
 """The curves of a run, out of its `metrics.jsonl`: what was learnt, and when.
 
 Left the loss, of training (thin: as written down; thick: smoothed) and of the held-out part; right what else the
-held-out part was asked: perplexity or accuracy. Phases follow each other along the axis, with a line between them.
+held-out part was asked, if anything: perplexity or accuracy. Phases follow each other along the axis, with a line
+between them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ def draw(metrics: Path) -> Figure:
     """Draw the curves of a run."""
     lines = read(metrics)
     with style():
-        figure = new_figure(11.0, 4.4)
-        left, right = figure.subplots(1, 2)
-        _loss(left, lines)
-        _measure(right, lines)
-        for axes in (left, right):
+        named = _measured(lines)
+        figure = new_figure(11.0 if named else 6.0, 4.4)
+        panels = figure.subplots(1, 2 if named else 1, squeeze=False)[0]
+        _loss(panels[0], lines)
+        if named:
+            _measure(panels[1], lines, named)
+        for axes in panels:
             axes.set_xlabel("tokens read, millions")
             for border in _borders(lines):
                 axes.axvline(border, color=INK, linewidth=0.8, linestyle=":")
@@ -58,17 +61,14 @@ def _loss(axes: Axes, lines: list[dict[str, Any]]) -> None:
         axes.legend(frameon=False)
 
 
-def _measure(axes: Axes, lines: list[dict[str, Any]]) -> None:
+def _measured(lines: list[dict[str, Any]]) -> str | None:
+    """Name what the held-out part was asked beside the loss: the first of `SHOWN`; None if that is all."""
+    names = [name for line in lines if line["kind"] == "valid" for name in line if name.rpartition(".")[2] in SHOWN]
+    return min(names, key=lambda name: SHOWN.index(name.rpartition(".")[2]), default=None)
+
+
+def _measure(axes: Axes, lines: list[dict[str, Any]], best: str) -> None:
     valid = [line for line in lines if line["kind"] == "valid"]
-    names = [name for line in valid for name in line if name.rpartition(".")[2] in SHOWN]
-    if not names:
-        axes.set_title("held-out loss", loc="left")
-        for objective in dict.fromkeys(line["objective"] for line in valid):
-            axes.plot(
-                *_series(lines, "valid", "loss", objective), color=HELD_OUT, linewidth=2, marker="o", markersize=4
-            )
-        return
-    best = min(names, key=lambda name: SHOWN.index(name.rpartition(".")[2]))
     for objective in dict.fromkeys(line["objective"] for line in valid):
         axes.plot(*_series(lines, "valid", best, objective), color=HELD_OUT, linewidth=2, marker="o", markersize=4)
     axes.set_title(f"held out: {best.replace('_', ' ')}", loc="left")
