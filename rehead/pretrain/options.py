@@ -9,6 +9,7 @@ from typing import Literal
 
 from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
+from rehead.model.dials import DialOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.pretrain.recipe import Stage
 from rehead.text.documents import ReadOptions
@@ -18,7 +19,7 @@ SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
 
 
 @dataclass(kw_only=True)
-class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
+class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
     """Pretrain a base on unlabelled text."""
 
     texts: list[str] = positional(metavar="TEXT")
@@ -68,15 +69,6 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
     causal_rows: float = 0.5
     "With hybrid: share of the rows that are read under the square mask."
 
-    nhid: int | None = flag(None, metavar="N")
-    "Width of the hidden states (default: the preset's own)."
-
-    nlayers: int | None = flag(None, metavar="N")
-    "Number of layers (default: the preset's own)."
-
-    nhead: int | None = flag(None, metavar="N")
-    "Number of attention heads (default: the preset's own)."
-
     skip_empty: bool = True
     "Leave empty texts out, and say how many; --no-skip-empty stops at the first."
 
@@ -89,8 +81,7 @@ class PretrainOptions(CommonOptions, ReadOptions, TrainingOptions):
 
 def shape_of(options: PretrainOptions, ntokens: int | None = None) -> ModelConfig:
     """Settle the shape of the model, for a vocabulary of this size; what cannot be is refused."""
-    dials = {name: getattr(options, name) for name in ("nhid", "nlayers", "nhead")} | {"ntokens": ntokens}
-    config = preset(options.preset, **{name: value for name, value in dials.items() if value is not None})
+    config = preset(options.preset, **options.turned(), **({} if ntokens is None else {"ntokens": ntokens}))
     return config if options.length <= config.maxlen else dataclasses.replace(config, maxlen=options.length)
 
 

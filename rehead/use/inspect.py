@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rehead.errors import UserError
 from rehead.model.accounting import BYTES, WHOLE, Account, Work, Workload, account, check, work
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, preset, to_dict
+from rehead.model.dials import DIALS, DialOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console
 
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
 
 WIDE = 140  # columns of a terminal in which formulas and numbers stand side by side
 PresetName = Literal["lab", "small", "base", "bag"]
-DIALS = {"vocab": "ntokens", "nhid": "nhid", "nlayers": "nlayers", "nhead": "nhead"}  # flag → field of ModelConfig
 
 
 @dataclass
-class InspectOptions(CommonOptions):
+class InspectOptions(CommonOptions, DialOptions):
     """Count every parameter of a run or a preset, and draw its mask, positions and attention."""
 
     run: Path | None = positional(None)
@@ -35,15 +35,6 @@ class InspectOptions(CommonOptions):
 
     vocab: int | None = flag(None, metavar="N")
     "Size of the vocabulary (default: the preset's own)."
-
-    nhid: int | None = flag(None, metavar="N")
-    "Width of the hidden states (default: the preset's own)."
-
-    nlayers: int | None = flag(None, metavar="N")
-    "Number of layers (default: the preset's own)."
-
-    nhead: int | None = flag(None, metavar="N")
-    "Number of attention heads (default: the preset's own)."
 
     classes: int | None = flag(None, metavar="K")
     "Number of classes of the classifier (default: the run's, else 2)."
@@ -96,7 +87,7 @@ def _open(options: InspectOptions) -> Run | None:
         if options.text is not None:
             raise UserError("--text needs a run, whose tokenizer and weights it shows: rehead inspect RUN --text ...")
         return None
-    for name in ("preset", *DIALS):
+    for name in ("preset", "vocab", *DIALS):
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
     from rehead.model.run import load
@@ -112,9 +103,8 @@ def _open(options: InspectOptions) -> Run | None:
 def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Classifier, LanguageModel]:
     """Settle the base and the two heads to count; a run's own head is counted as it is."""
     if run is None:
-        given = {dial: getattr(options, name) for name, dial in DIALS.items()}
-        changes = {dial: value for dial, value in given.items() if value is not None}
-        config, head = preset(options.preset or "small", **changes), None
+        vocabulary = {} if options.vocab is None else {"ntokens": options.vocab}
+        config, head = preset(options.preset or "small", **vocabulary, **options.turned()), None
     else:
         config, head = run.model.config, run.model.head_config
     classes = 2 if options.classes is None else options.classes
