@@ -141,21 +141,39 @@ def class_probabilities(run: Run, texts: Sequence[str], *, batch_tokens: int = 1
 def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens: int = 16_384) -> Floats:
     """Score documents that are encoded already: (N, K). The model is to be in evaluation mode."""
     assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
-    pieces = cut_long(np.array([len(each) for each in ids], np.int64), reading.limit(model.base), reading.long)
-    parts = [pieces.read(place, ids[int(document)]) for place, document in enumerate(pieces.document)]
-    scores = np.zeros((len(parts), model.head.config.classes), np.float32)  # (P, K)
+    pieces, parts = cut(ids, reading.limit(model.base), reading.long)
+    with torch.no_grad():
+        vectors = torch.from_numpy(pooled_parts(model, parts, batch_tokens)).to(_device(model))
+        scores: Floats = model.head.linear(vectors).float().cpu().numpy()  # (P, K)
+    return _averaged(scores, pieces, len(ids))
+
+
+def cut(ids: Sequence[Ints], longest: int, long: LongRule) -> tuple[Pieces, list[Ints]]:
+    """Cut documents as a rule says: which pieces there are, and the pieces themselves."""
+    pieces = cut_long(np.array([len(each) for each in ids], np.int64), longest, long)
+    return pieces, [pieces.read(place, ids[int(document)]) for place, document in enumerate(pieces.document)]
+
+
+def pooled_parts(model: Model, parts: Sequence[Ints], batch_tokens: int = 16_384) -> Floats:
+    """Pool documents, or pieces of them, as the classifier does: (P, H), or twice as wide for max+mean.
+
+    The model is to be in evaluation mode.
+    """
+    assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
+    vectors = np.zeros((len(parts), model.head.linear.in_features), np.float32)
     with torch.no_grad():
         if is_bag(model.base) and model.head.config.pooling == "mean":
             begin = 0
             for group in _in_order(parts, batch_tokens):
                 counts = torch.tensor([max(1, len(each)) for each in group], device=_device(model))
-                found = model.head.linear(_bag_sums(model.base, group) / counts[:, None])
-                scores[begin : begin + len(group)] = found.cpu().numpy()
+                found = _bag_sums(model.base, group) / counts[:, None]
+                vectors[begin : begin + len(group)] = found.cpu().numpy()
                 begin += len(group)
         else:
             for members, rows, keep in _padded(parts, batch_tokens, _device(model)):
-                scores[members] = model(rows, keep).float().cpu().numpy()
-    return _averaged(scores, pieces, len(ids))
+                hidden = model.base(rows, keep, causal=model.reads_causally)
+                vectors[members] = model.head.pool(hidden, keep).float().cpu().numpy()
+    return vectors
 
 
 def _averaged(scores: Floats, pieces: Pieces, documents: int) -> Floats:
