@@ -60,6 +60,8 @@ class Pace(NamedTuple):
     "Factor of its learning rate."
     begin: float = 0.0
     "The fraction of the phase from which on it moves at all."
+    decay: float | None = None
+    "Its weight decay; None: what is usual for its kind."
 
 
 class Objective(nn.Module):
