@@ -26,16 +26,7 @@ from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.run import Run, load, save_into
-from rehead.pretrain.directory import (
-    TOKENIZER,
-    TOKENS,
-    description,
-    forget,
-    keep_tokenizer,
-    let_go,
-    open_directory,
-    tidy,
-)
+from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
 from rehead.pretrain.recipe import Stage, generates, has_language_model, read_recipe
@@ -45,6 +36,7 @@ from rehead.text.store import TokenStore, build_store
 from rehead.text.store_part import hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
+from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase, State, train
@@ -211,7 +203,7 @@ def _finish(
     run = Run(model.cpu().eval(), prepared.tokenizer, None, details)
     save_into(run, options.out)
     _draw(options.out, say)
-    tidy(options.out)
+    tidy(options.out, DESCRIPTION)
     world.wait()
     return run
 

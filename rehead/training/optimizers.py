@@ -72,9 +72,7 @@ class Optimizers:
         for each in parameters:
             by_pace.setdefault(self.paces.get(each, Pace()), []).append(each)
         decays = {pace: {} if pace.decay is None else {"weight_decay": pace.decay} for pace in by_pace}
-        return [
-            {"params": some, "lr": rate * pace.scale, **settings, **decays[pace]} for pace, some in by_pace.items()
-        ]
+        return [{"params": some, "lr": rate * pace.scale, **settings, **decays[pace]} for pace, some in by_pace.items()]
 
     def step(self, factor: float, fraction: float = 1.0) -> None:
         """Move the weights, with `factor` of each learning rate, and forget the gradients.
