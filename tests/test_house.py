@@ -95,6 +95,8 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--version"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
+        ["finetune", "--help"],
+        ["evaluate", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
         ["data", "--help"],

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
-LAYERS, HEAD, ROWS = 3e-4, 3e-3, 0.02
+LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
 
 @dataclass
@@ -96,12 +96,14 @@ def fit(
     quiet: bool = True,
     say: Callable[[str], None] = lambda line: None,
     world: World | None = None,
+    begins: Callable[[], None] = lambda: None,
 ) -> Fitted:
     """Train a classifier on labelled text.
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
     Without one, `like` gives shape and tokenizer, and the weights are random. `directory` receives checkpoints and
-    metrics; without one nothing is written.
+    metrics; without one nothing is written. `begins` is called when nothing can be refused any more, before the first
+    step.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
@@ -133,12 +135,12 @@ def fit(
         unfreeze=0.0 if options.unfreeze is None else options.unfreeze / _epochs(options, len(train)),
         pad=start.tokenizer.pad,
         seed=options.seed,
+        keep_head=keep_head,
     )
-    if keep_head:
-        objective.take_up()
     if objective.pieces.cut:
         notes.append(_say_cut(objective, reading))
         say(notes[-1])
+    begins()
     state, lines = _train(objective, options, len(train), directory, resume=resume, quiet=quiet, say=say, world=world)
     objective.fold()
     run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
@@ -262,7 +264,7 @@ def _class_weights(truth: NDArray[Any], classes: int) -> NDArray[np.float32]:
 
 def _epochs(options: FitOptions, examples: int) -> float:
     """How often the examples are read, unless the user says: few ones more often."""
-    return min(30.0, max(4.0, 16_000 / max(1, examples))) if options.epochs is None else options.epochs
+    return min(20.0, max(4.0, 10_000 / max(1, examples))) if options.epochs is None else options.epochs
 
 
 def _train(

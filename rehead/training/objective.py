@@ -71,6 +71,8 @@ class Objective(nn.Module):
     "What `--objective` calls it."
     weights: Mapping[str, float]
     "How much each loss counts, by its name."
+    begins_able: bool = False
+    "Whether what it is before the first step may be the best it will be."
 
     def __init__(self, model: Model) -> None:
         super().__init__()
