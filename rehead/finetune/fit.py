@@ -111,7 +111,7 @@ def fit(
     start = base if base is not None else like
     if start is None or start.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
-    notes = _look_at(train)
+    notes = look_at(train)
     if valid is None:
         train, valid, note = draw_validation(train, options.seed)
         notes.append(note)
@@ -174,23 +174,29 @@ def settle(
 
     Gives how it fares there, and what the user should know.
     """
+    return settle_scores(run, score_ids(run.model, valid.ids, reading), valid.targets, names, origin)
+
+
+def settle_scores(
+    run: Run, logits: NDArray[Any], truth: NDArray[Any], names: Sequence[str], origin: str
+) -> tuple[Measured, list[str]]:
+    """Do the same by scores (N, K) that held-out documents were given."""
     head = run.model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
     several = head.config.multilabel
-    logits = score_ids(run.model, valid.ids, reading)
-    found: Calibration = calibrate(logits, valid.targets, origin)
+    found: Calibration = calibrate(logits, truth, origin)
     fold_temperature(head, found.temperature)
     run.details["calibration"] = found.details()
     notes = [str(found)]
     shares = probabilities(logits / found.temperature, several=several)
     thresholds = None
     if several:
-        thresholds = find_thresholds(shares, valid.targets)
+        thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    if note := collapsed(guesses(shares, several=several), valid.targets, names):
+    if note := collapsed(guesses(shares, several=several), truth, names):
         notes.append(note)
         run.details["collapsed"] = True
-    return measure(shares, valid.targets, names, None if thresholds is None else np.array(thresholds)), notes
+    return measure(shares, truth, names, None if thresholds is None else np.array(thresholds)), notes
 
 
 def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) -> str | None:
@@ -208,7 +214,7 @@ def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) ->
     )
 
 
-def _look_at(train: LabelledData) -> list[str]:
+def look_at(train: LabelledData) -> list[str]:
     """Refuse what cannot be learnt; say what is little."""
     check_classes(train)
     counts = Counter(itertools.chain.from_iterable(train.labels))
