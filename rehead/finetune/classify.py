@@ -292,8 +292,9 @@ class Classify(Objective):
         ids, keep = tensors["ids"], tensors["keep"]
         if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, keep = ids.new_zeros(1, 1), keep.new_ones(1, 1)
-        every = bool(keep.all()) if keep.device.type == "cpu" else False
-        hidden = self.model.base(ids, None if every else keep, causal=self.model.reads_causally)
+        # Padding is behind the text, and under the square mask nothing sees what is behind it: no other mask is needed.
+        causal = self.model.reads_causally
+        hidden = self.model.base(ids, None if causal else keep, causal=causal)
         pooled = self._head().pool(hidden, keep)
         return pooled[:0] if nothing else pooled
 

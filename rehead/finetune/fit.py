@@ -232,7 +232,7 @@ def _prepare(
         freeze = "layers" if len(model.base.layers) and is_bag(model.base.eval()) else "none"
     as_bag = config.pooling == "mean" and is_bag(model.base) and (freeze == "layers" or not len(model.base.layers))
     dropout = options.dropout
-    head_dropout = (0.1 if dropout is None else dropout) if as_bag else 0.0
+    head_dropout = (0.5 if dropout is None else dropout) if as_bag else 0.0
     head = dataclasses.replace(config.classifier(len(data.names), data.multilabel), dropout=head_dropout)
     made = reheaded(model, head, dropout) if pretrained else same_shape(model, head, dropout, documents.ids)
     if keep_head:

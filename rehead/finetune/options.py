@@ -36,7 +36,7 @@ class FitOptions(TrainingOptions):
     "What is read of a longer document; the scores of several windows are averaged."
 
     dropout: float | None = None
-    "Share of values zeroed in training (default: the base's own; 0.1 where no layer reads)."
+    "Share of values zeroed in training (default: the base's own; 0.5 of the document's vector where no layer reads)."
 
     class_weights: Literal["none", "balanced"] = "none"
     "Whether rare classes count more, so that all count the same."
