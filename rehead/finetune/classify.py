@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 ORDER = 51  # what a random choice is for, as part of its key
 HELD_OUT_TOKENS = 16_384  # in a batch of validation
 FEWEST_STEPS = 8  # in an epoch, where there are few documents
-DOCUMENTS = 32  # in a step, where no layer reads them
-TOKENS = 4_096  # in a step, where layers do
+DOCUMENTS = 32  # in a step, or as many tokens as these have on average
 
 Mode = Literal["vectors", "bag", "padded"]
 
@@ -95,7 +94,6 @@ class Classify(Objective):
         batch: int | None = None,
         class_weights: NDArray[Any] | None = None,
         layer_decay: float = 1.0,
-        unfreeze: float = 0.0,
         pad: int = 0,
         seed: int = 0,
         keep_head: bool = False,
@@ -103,15 +101,17 @@ class Classify(Objective):
         """Train a model that has a classifier head.
 
         `batch` is in tokens. `class_weights` (K,): how much an example of each class counts (that has the label, of
-        several). `unfreeze`: after every such fraction of the run, one more layer begins to move, from the top.
+        several). Of every next layer downwards the rate is `layer_decay` times that of the one above.
         `keep_head`: the head is a good one already; otherwise it starts anew.
         """
         super().__init__(model)
+        self.unfreeze = 0.0
+        "After every such fraction of the run one more layer begins to move, from the top; 0: all move from the start."
         if not isinstance(model.head, ClassifierHead):
             raise TypeError("fine-tuning needs a model with a classifier head")
         self.several = model.head.config.multilabel
         self.train_documents, self.valid, self.reading, self.freeze, self.seed = train, valid, reading, freeze, seed
-        self.layer_decay, self.unfreeze = layer_decay, unfreeze
+        self.layer_decay = layer_decay
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
         model.eval()  # whether a layer is the identity is told at rest
         self.longest = reading.limit(model.base)
@@ -129,10 +129,11 @@ class Classify(Objective):
         tokens = int(self.lengths.sum())
         if self.mode == "padded":
             longest = max(1, int(self.lengths.max()))
-            budget = max(longest, min(TOKENS, tokens // FEWEST_STEPS)) if batch is None else max(batch, longest)
+            usual = DOCUMENTS * tokens // len(parts)
+            budget = max(longest, min(usual, tokens // FEWEST_STEPS) if batch is None else batch)
             self.batches = DocumentBatches(parts, budget=budget, longest=longest, long="head", pad=pad, seed=seed)
-        usual = min(DOCUMENTS, max(1, len(parts) // FEWEST_STEPS))
-        self.per_step = usual if batch is None else max(1, round(batch * len(parts) / max(1, tokens)))
+        few = min(DOCUMENTS, max(1, len(parts) // FEWEST_STEPS))
+        self.per_step = few if batch is None else max(1, round(batch * len(parts) / max(1, tokens)))
         self.held: list[Batch] | None = None
 
     def _mode(self) -> Mode:
@@ -292,8 +293,9 @@ class Classify(Objective):
         ids, keep = tensors["ids"], tensors["keep"]
         if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, keep = ids.new_zeros(1, 1), keep.new_ones(1, 1)
-        every = bool(keep.all()) if keep.device.type == "cpu" else False
-        hidden = self.model.base(ids, None if every else keep, causal=self.model.reads_causally)
+        # Padding is behind the text, and under the square mask nothing sees what is behind it: no other mask is needed.
+        causal = self.model.reads_causally
+        hidden = self.model.base(ids, None if causal else keep, causal=causal)
         pooled = self._head().pool(hidden, keep)
         return pooled[:0] if nothing else pooled
 
