@@ -62,7 +62,14 @@ class Linear:
     def scores(self, features: Features) -> Floats:
         """Score documents: (N, K)."""
         found: Floats = features.directions @ self.directions.T + self.bias
-        return found + features.words[:, self.rows] @ self.words.T if len(self.rows) else found
+        return found + self.word_scores(features)
+
+    def word_scores(self, features: Features) -> Floats:
+        """Score documents by their words alone: (N, K)."""
+        if not len(self.rows):
+            return np.zeros((len(features), len(self.bias)))
+        found: Floats = features.words[:, self.rows] @ self.words.T
+        return found
 
 
 @dataclass
@@ -150,10 +157,10 @@ def average(tried: Sequence[tuple[float, Setting, Floats]], truth: NDArray[Any])
     """
     ranked = sorted(tried, key=lambda each: each[0])
     known = ~np.isnan(ranked[0][2][:, 0])
-    best = _losses(ranked[0][2][known], truth[known])
+    best = losses_of(ranked[0][2][known], truth[known])
     kept = []
     for each in ranked:
-        worse = _losses(each[2][known], truth[known]) - best
+        worse = losses_of(each[2][known], truth[known]) - best
         if worse.mean() <= worse.std() / max(1, len(worse)) ** 0.5:
             kept.append(each)
     logits = np.mean([each[2] for each in kept], axis=0)
@@ -220,10 +227,10 @@ def _left_out(
 def mean_loss(logits: Floats, truth: NDArray[Any]) -> float:
     """Give the mean −log of the probability of the truth (over the labels too, if there are several)."""
     known = ~np.isnan(logits[:, 0])
-    return float(_losses(logits[known], truth[known]).mean())
+    return float(losses_of(logits[known], truth[known]).mean())
 
 
-def _losses(scores: Floats, truth: NDArray[Any]) -> Floats:
+def losses_of(scores: Floats, truth: NDArray[Any]) -> Floats:
     """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,)."""
     if truth.ndim == 2:
         several: Floats = np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean(1)

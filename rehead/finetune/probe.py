@@ -48,6 +48,8 @@ from rehead.text.documents import LabelledData
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Ints = NDArray[np.int64]
+
 FOLDS = 5
 MANY = 6_000  # examples, above which settings are chosen on so many of them
 ASIDE = 0.1  # share that is left out, where there are that many
@@ -62,13 +64,10 @@ class Probe:
     space: Space
     found: Found
     linear: Linear
+    folds: list[tuple[Ints, Ints]]
+    "Who was left out when the settings were chosen: for each time, the examples inside and those outside."
     note: str
     "How the settings were chosen."
-
-    @property
-    def loss(self) -> float:
-        """Of left-out documents."""
-        return mean_loss(self.found.logits, self.truth)
 
 
 def fit_probe(
@@ -102,9 +101,9 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
     features, space = read_documents(base.model, encode(base.tokenizer, train.texts))
     classes, balanced = len(train.names), options.class_weights == "balanced"
     tried = WORDS if words else ()
-    found, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
+    found, left_out, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
     linear = fit_average(features, truth, space, classes, found.settings, balanced=balanced)
-    return Probe(features, truth, space, found, linear, note)
+    return Probe(features, truth, space, found, linear, left_out, note)
 
 
 def _choose(
@@ -116,7 +115,7 @@ def _choose(
     seed: int,
     words: Sequence[float],
     balanced: bool,
-) -> tuple[Found, str]:
+) -> tuple[Found, list[tuple[Ints, Ints]], str]:
     """Choose the settings: by cross-validation, on a part of the examples where there are many."""
     if len(train) > MANY:
         aside = 1 - MANY / len(train)
@@ -127,31 +126,29 @@ def _choose(
     count = most_folds(part, FOLDS)
     if count < 2:
         logits = np.full((len(train), classes), np.nan)
-        return Found(
-            [Setting(2.0, 0.0, 10.0)], logits, {}
-        ), "a class has one text only: nothing could be cross-validated"
-    found = search(
-        features.some(chosen), truth[chosen], space, classes, folds(part, count, seed), words=words, balanced=balanced
-    )
+        note = "a class has one text only: nothing could be cross-validated"
+        return Found([Setting(2.0, 0.0, 10.0)], logits, {}), [], note
+    left_out = folds(part, count, seed)
+    found = search(features.some(chosen), truth[chosen], space, classes, left_out, words=words, balanced=balanced)
     note = f"settings chosen by {count}-fold cross-validation on {len(part):,} of {len(train):,} examples"
     if len(part) < len(train):
-        found = _again(train, features, truth, space, classes, seed, found, words, balanced)
-    return found, f"{note}: {'; '.join(map(str, found.settings))}"
+        left_out = [split(train, ASIDE, seed)]
+        found = _again(left_out[0], features, truth, space, classes, found, words, balanced)
+    return found, left_out, f"{note}: {'; '.join(map(str, found.settings))}"
 
 
 def _again(
-    train: LabelledData,
+    left_out: tuple[Ints, Ints],
     features: Features,
     truth: NDArray[Any],
     space: Space,
     classes: int,
-    seed: int,
     found: Found,
     words: Sequence[float],
     balanced: bool,
 ) -> Found:
     """Look again, near what a part of many examples has chosen, with all of them but some that are left out."""
-    inside, outside = split(train, ASIDE, seed)
+    inside, outside = left_out
     best = found.settings[0]
     tried: dict[tuple[float, float], tuple[float, Setting, NDArray[np.float64]]] = {}
     strengths = [each for each in STRENGTHS if best.strength / 4 <= each <= best.strength * 4]
@@ -162,7 +159,7 @@ def _again(
                 features.some(inside), truth[inside], space, classes, power, weight, strengths, balanced=balanced
             )
             for strength, linear in zip(strengths, path, strict=True):
-                logits = np.full((len(train), classes), np.nan)
+                logits = np.full((len(truth), classes), np.nan)
                 logits[outside] = linear.scores(features.some(outside))
                 loss = mean_loss(logits, truth)
                 if (power, weight) not in tried or loss < tried[power, weight][0]:
@@ -178,10 +175,11 @@ def finish(
     options: FitOptions,
     began: float,
     say: Callable[[str], None],
+    make: Callable[[], Run] | None = None,
 ) -> Fitted:
-    """Fold a linear classifier into the head of a run, and calibrate it."""
+    """Fold a linear classifier into the head of a run (or `make` another), calibrate it, and describe it."""
     assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
-    run = put_on(probe, train, base)
+    run = put_on(probe, train, base) if make is None else make()
     reading = Reading()
     run.details = {
         "objective": "classify",
