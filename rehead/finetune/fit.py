@@ -4,8 +4,7 @@
 
 The base that is given is never changed. `curve[0]` is what validation finds before the first step; the weights that
 come out are those of the best epoch, calibrated on the validation part, which also gives the thresholds of several
-labels. Without a validation part, one is drawn from the examples; when it has said how long to train, all of them are
-trained on (a fifth more examples are worth more than a figure: 1.4 points with 1,600 labels, one seed).
+labels. Without a validation part, one is drawn from the examples.
 """
 
 from __future__ import annotations
@@ -32,16 +31,19 @@ from rehead.finetune.options import FitOptions, Freeze, check_fit
 from rehead.finetune.splits import split
 from rehead.finetune.targets import some, targets
 from rehead.finetune.thresholds import find_thresholds
-from rehead.finetune.training import Point, epochs_of, run_again, run_training, total_steps
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.reading import Reading, encode, is_bag, score_ids
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import check_classes
+from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
-from rehead.training.loop import State
+from rehead.training.loop import Phase, State
+from rehead.training.loop import train as train_phases
+from rehead.training.optimizers import Rates
+from rehead.training.record import NAME, read
 from rehead.training.stopping import Stopped
 
 if TYPE_CHECKING:
@@ -49,8 +51,22 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
+# Learning rates before the schedule: of layers and heads, of heads alone, of rows.
+LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
-__all__ = ["Fitted", "Point", "collapsed", "draw_validation", "fit", "settle"]
+
+@dataclass
+class Point:
+    """What validation found at one moment."""
+
+    epoch: float
+    step: int
+    seconds: float
+    train_loss: float | None
+    "Mean loss in training since the point before; None before the first step."
+    loss: float
+    accuracy: float
+    macro_f1: float
 
 
 @dataclass
@@ -91,114 +107,53 @@ def fit(
     """
     options = FitOptions() if options is None else options
     check_fit(options)
+    began = time.perf_counter()
     start = base if base is not None else like
     if start is None or start.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
-    if world is None:
-        try:
-            with join_world(options.device) as world:
-                return fit(
-                    train, valid, base=base, like=like, options=options, keep_head=keep_head, directory=directory,
-                    resume=resume, quiet=quiet, say=say, world=world, begins=begins,
-                )  # fmt: skip
-        except Stopped as stopped:
-            if directory is None:  # nothing was saved, so there is nothing to go on with
-                raise KeyboardInterrupt from stopped
-            raise
-    began = time.perf_counter()
     notes = _look_at(train)
-    everything = train
-    if own := valid is None:
+    if valid is None:
         train, valid, note = draw_validation(train, options.seed)
         notes.append(note)
-    assert valid is not None  # noqa: S101 (for the type checker)
     for note in notes:
         say(note)
-    documents, held_out = (_documents(start, each, train) for each in (train, valid))
-    setting = _Setting(start, train.names, options, pretrained=base is not None, keep_head=keep_head)
-    objective = setting.objective(documents, held_out)
+    multilabel = train.multilabel
+    parts = [
+        Documents(encode(start.tokenizer, each.texts), targets(each, train.names, multilabel=multilabel))
+        for each in (train, valid)
+    ]
+    model, reading, freeze = _prepare(start, train, parts[0], options, pretrained=base is not None, keep_head=keep_head)
+    objective = Classify(
+        model,
+        parts[0],
+        parts[1],
+        reading=reading,
+        freeze=freeze,
+        batch=options.batch,
+        class_weights=_class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
+        layer_decay=options.layer_decay,
+        pad=start.tokenizer.pad,
+        seed=options.seed,
+        keep_head=keep_head,
+    )
+    if options.unfreeze is not None:
+        objective.unfreeze = options.unfreeze / _epochs(options, len(train), layers=objective.mode == "padded")
     if objective.pieces.cut:
-        notes.append(_say_cut(objective))
+        notes.append(_say_cut(objective, reading))
         say(notes[-1])
     begins()
-    state, curve = run_training(objective, options, world, directory, resume=resume, quiet=quiet, say=say)
-    run = _finished(objective, options, start, train.names)
-    run.details = _details(options, train, valid, objective, state, base)
-    measured, more = settle(run, held_out, train.names, objective.reading)
-    run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
-    if own and world.size == 1:
-        run.model = _use_all(setting, _documents(start, everything, train), objective, state, world, run, quiet=quiet)
-        run.details["examples"] |= {"train": len(everything), "train_fingerprint": everything.fingerprint()}
-        more.append(
-            f"then trained anew on all {len(everything):,} examples, for as long as was best; what validation found is "
-            "of the classifier before"
-        )
-    for note in more:
-        say(note)
-    return Fitted(run, curve, notes + more, time.perf_counter() - began, measured)
-
-
-@dataclass
-class _Setting:
-    """All that is the same when a classifier is trained a second time, on more examples."""
-
-    start: Run
-    names: Sequence[str]
-    options: FitOptions
-    pretrained: bool
-    keep_head: bool
-
-    def objective(self, documents: Documents, held_out: Documents) -> Classify:
-        """Make the model anew, and what trains it."""
-        options = self.options
-        several = documents.targets.ndim == 2
-        model, reading, freeze = _prepare(self, documents, several=several)
-        weights = None if options.class_weights == "none" else _class_weights(documents.targets, len(self.names))
-        assert self.start.tokenizer is not None  # noqa: S101 (for the type checker)
-        objective = Classify(
-            model,
-            documents,
-            held_out,
-            reading=reading,
-            freeze=freeze,
-            batch=options.batch,
-            class_weights=weights,
-            layer_decay=options.layer_decay,
-            pad=self.start.tokenizer.pad,
-            seed=options.seed,
-            keep_head=self.keep_head,
-        )
-        if options.unfreeze is not None:
-            objective.unfreeze = options.unfreeze / epochs_of(options, objective)
-        return objective
-
-
-def _documents(start: Run, data: LabelledData, train: LabelledData) -> Documents:
-    assert start.tokenizer is not None  # noqa: S101 (for the type checker)
-    return Documents(encode(start.tokenizer, data.texts), targets(data, train.names, multilabel=train.multilabel))
-
-
-def _finished(objective: Classify, options: FitOptions, start: Run, names: Sequence[str]) -> Run:
-    """Take the classifier out of what has trained it."""
+    state, lines = _train(objective, options, len(train), directory, resume=resume, quiet=quiet, say=say, world=world)
     objective.fold()
-    run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(names))
+    run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
     for parameter in run.model.parameters():
         parameter.requires_grad_(True)
-    return run
-
-
-def _use_all(
-    setting: _Setting, documents: Documents, before: Classify, state: State, world: World, run: Run, *, quiet: bool
-) -> Model:
-    """Train anew on all examples, as long as was best on a part of them, and with the temperature found there."""
-    objective = setting.objective(documents, Documents([], documents.targets[:0]))
-    until = state.best_step / total_steps(setting.options, before)
-    if until:
-        run_again(objective, setting.options, world, until, quiet=quiet)
-    made = _finished(objective, setting.options, setting.start, setting.names).model
-    assert isinstance(made.head, ClassifierHead)  # noqa: S101 (for the type checker)
-    fold_temperature(made.head, run.details["calibration"]["temperature"])
-    return made
+    run.details = _details(options, train, valid, reading, freeze, state, base)
+    measured, more = settle(run, parts[1], train.names, reading)
+    for note in more:
+        say(note)
+    curve = _curve(lines, objective.steps_in_epoch())
+    run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
+    return Fitted(run, curve, notes + more, time.perf_counter() - began, measured)
 
 
 def draw_validation(data: LabelledData, seed: int) -> tuple[LabelledData, LabelledData, str]:
@@ -265,22 +220,24 @@ def _look_at(train: LabelledData) -> list[str]:
     return [f"note: few examples of {len(few)} of {len(counts)} classes ({shown}): expect little of these"]
 
 
-def _prepare(setting: _Setting, documents: Documents, *, several: bool) -> tuple[Model, Reading, Freeze]:
+def _prepare(
+    start: Run, data: LabelledData, documents: Documents, options: FitOptions, *, pretrained: bool, keep_head: bool
+) -> tuple[Model, Reading, Freeze]:
     """Make the model that is trained, and settle how it reads and what of it stays."""
-    start, options = setting.start, setting.options
-    model, config, dropout = start.model, start.model.config, options.dropout
+    model = start.model
     torch.manual_seed(options.seed)
+    config = model.config
     freeze = options.freeze
     # Of random weights nothing is worth keeping; but layers that take no part in one run take none in the other.
     if freeze is None:
         freeze = "layers" if len(model.base.layers) and is_bag(model.base.eval()) else "none"
     as_bag = config.pooling == "mean" and is_bag(model.base) and (freeze == "layers" or not len(model.base.layers))
+    dropout = options.dropout
     head_dropout = (0.5 if dropout is None else dropout) if as_bag else 0.0
-    head = dataclasses.replace(config.classifier(len(setting.names), several), dropout=head_dropout)
-    pretrained = setting.pretrained
+    head = dataclasses.replace(config.classifier(len(data.names), data.multilabel), dropout=head_dropout)
     made = reheaded(model, head, dropout) if pretrained else same_shape(model, head, dropout, documents.ids)
-    if setting.keep_head:
-        _keep_head(start, made, setting.names)
+    if keep_head:
+        _keep_head(start, made, data.names)
     reading = Reading(options.length, options.long)
     limit = reading.limit(model.base if as_bag or freeze == "base" else made.base.train())
     if made.config.positions == "learned" and limit > made.config.maxlen:
@@ -306,22 +263,98 @@ def _class_weights(truth: NDArray[Any], classes: int) -> NDArray[np.float32]:
     return weights
 
 
-def _say_cut(objective: Classify) -> str:
+def _epochs(options: FitOptions, examples: int, *, layers: bool) -> float:
+    """How often the examples are read, unless the user says: few ones more often, and by layers twice as often."""
+    usual = (1 + layers) * min(20, max(4, round(10_000 / max(1, examples))))
+    return usual if options.epochs is None else options.epochs
+
+
+def _train(
+    objective: Classify,
+    options: FitOptions,
+    examples: int,
+    directory: Path | None,
+    *,
+    resume: bool,
+    quiet: bool,
+    say: Callable[[str], None],
+    world: World | None,
+) -> tuple[State, list[dict[str, Any]]]:
+    """Train; give where it ended, and all lines of metrics."""
+    epochs = _epochs(options, examples, layers=objective.mode == "padded")
+    steps = max(1, round(epochs * objective.steps_in_epoch()))
+    looks = options.validations or max(1, round(epochs))
+    settings = dataclasses.replace(options, validations=min(looks, steps))
+    phase = Phase(objective, Budget("steps", steps), _rates(objective, options), options.patience)
+    lines: list[dict[str, Any]] = []
+    if world is None:
+        with join_world(options.device) as joined:
+            return _train_in(joined, phase, settings, directory, resume, quiet, say, lines)
+    return _train_in(world, phase, settings, directory, resume, quiet, say, lines)
+
+
+def _train_in(
+    world: World,
+    phase: Phase,
+    options: FitOptions,
+    directory: Path | None,
+    resume: bool,
+    quiet: bool,
+    say: Callable[[str], None],
+    lines: list[dict[str, Any]],
+) -> tuple[State, list[dict[str, Any]]]:
+    try:
+        state = train_phases([phase], options, world, directory, resume=resume, quiet=quiet, say=say, lines=lines)
+    except Stopped as stopped:
+        if directory is None:
+            raise KeyboardInterrupt from stopped
+        raise
+    return state, lines if directory is None else read(directory / NAME)
+
+
+def _rates(objective: Classify, options: FitOptions) -> Rates:
+    """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
+    width = (256 / objective.model.config.nhid) ** 0.5
+    rate = LAYERS * width if objective.mode == "padded" else HEAD
+    return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
+
+
+def _say_cut(objective: Classify, reading: Reading) -> str:
     what = {
         "head": "their beginning is read",
         "tail": "their end is read",
         "head+tail": "a quarter from the beginning and three quarters from the end are read",
         "windows": "they are read in windows, whose scores are averaged",
-    }[objective.reading.long]
+    }[reading.long]
     total = len(objective.train_documents)
     return f"{objective.pieces.cut:,} of {total:,} documents are longer than {objective.longest:,} tokens: {what}"
+
+
+def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:
+    """Put the curve together out of the lines of metrics."""
+    points: list[Point] = []
+    losses: list[tuple[int, float]] = []
+    before = 0
+    for line in lines:
+        if line["kind"] == "train":
+            losses.append((line["step"] - before, line["loss"]))
+            before = line["step"]
+            continue
+        weight = sum(steps for steps, _ in losses)
+        mean = sum(steps * loss for steps, loss in losses) / weight if weight else None
+        found = {name: line.get(name) for name in ("loss", "accuracy", "macro_f1")}
+        numbers = {name: float("nan") if value is None else value for name, value in found.items()}
+        points.append(Point(line["step"] / steps_in_epoch, line["step"], line["seconds"], mean, **numbers))
+        losses = []
+    return points
 
 
 def _details(
     options: FitOptions,
     train: LabelledData,
     valid: LabelledData,
-    objective: Classify,
+    reading: Reading,
+    freeze: Freeze,
     state: State,
     base: Run | None,
 ) -> dict[str, Any]:
@@ -333,8 +366,8 @@ def _details(
         "method": "gradient",
         "options": given,
         "seed": options.seed,
-        "freeze": objective.freeze,
-        "reading": dataclasses.asdict(objective.reading),
+        "freeze": freeze,
+        "reading": dataclasses.asdict(reading),
         "examples": {
             "train": len(train),
             "valid": len(valid),

@@ -54,8 +54,6 @@ class Phase:
     rates: Rates
     patience: int | None = None
     "Stop after so many validations that found nothing better."
-    until: float = 1.0
-    "Stop at this fraction of the budget, with the learning rate as it is there."
 
 
 @dataclass
@@ -159,8 +157,7 @@ class _Training:
         quiet: bool,
         stopping: list[int],
     ) -> None:
-        self.objective, self.budget = phase.objective, phase.budget
-        self.patience, self.until = phase.patience, phase.until
+        self.objective, self.budget, self.patience = phase.objective, phase.budget, phase.patience
         self.state, self.options, self.world = state, options, world
         self.folder, self.record, self.stopping = folder, record, stopping
         self.quiet = quiet or not world.first
@@ -216,7 +213,7 @@ class _Training:
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
             began, began_tokens = state.seconds, state.tokens
-            while self._fraction() < self.until and not self._patience_is_over():
+            while self._fraction() < 1 and not self._patience_is_over():
                 totals, parts = self._share(next(batches), time.monotonic() - clock)
                 passed = totals.pop("seconds")
                 state.seconds, state.phase_seconds = before[0] + passed, before[1] + passed
@@ -232,7 +229,7 @@ class _Training:
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
                 # The clock was read when the step began: its own tokens do not count yet.
                 rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
-                if state.phase_step % LOG_EVERY == 0 or self._fraction() >= self.until or self._validation_is_due():
+                if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
                     self._write_line(bar, norm, rate)
                 self._show(bar)
                 self._validate_if_due()

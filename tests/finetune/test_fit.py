@@ -127,38 +127,8 @@ def test_the_same_seed_gives_the_same_bytes(make_base: MakeBase) -> None:
 def test_without_a_validation_part_it_draws_one_and_says_so(make_base: MakeBase) -> None:
     fitted = fit(reviews(50), None, base=make_base(), options=options())
     assert fitted.notes[0].startswith("no validation part was given: 10 of the 50 examples are set aside")
-    assert fitted.notes[-1].startswith("then trained anew on all 50 examples")
-    assert fitted.run.details["examples"]["train"] == 50
+    assert fitted.run.details["examples"]["train"] == 40
     assert fitted.run.details["examples"]["valid"] == 10
-
-
-def test_in_the_end_all_examples_are_trained_on_as_long_as_was_best(make_base: MakeBase) -> None:
-    """As a run on all of them is, whose every step is the same up to there; only the temperature is from before."""
-    data, base = reviews(50), make_base("lab", dropout=0.0)
-    given = options(epochs=3, lr=20.0)
-    own = fit(data, None, base=base, options=given)
-    steps = [point.step for point in own.curve]
-    best = steps.index(own.run.details["best_step"])
-    assert best > 0
-    whole = fit(data, reviews(10, 5), base=base, options=given)
-    kept: dict[int, dict[str, torch.Tensor]] = {}
-    plain = loop._Training._validate_if_due
-
-    def watched(training: Any) -> None:
-        due = training._validation_is_due()
-        plain(training)
-        if due:
-            kept[len(kept)] = {
-                name: each.detach().clone() for name, each in training.objective.model.state_dict().items()
-            }
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop._Training, "_validate_if_due", watched)
-        fit(data, reviews(10, 5), base=base, options=given)
-    assert len(kept) == len(whole.curve) == 4
-    for name, tensor in weights(own.run).items():
-        expected = kept[best][name] / (own.run.details["calibration"]["temperature"] if "head" in name else 1)
-        torch.testing.assert_close(tensor, expected)
 
 
 def test_patience_ends_it_early_and_keeps_the_best(make_base: MakeBase) -> None:
