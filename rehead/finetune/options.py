@@ -103,6 +103,8 @@ def check_fit(options: FitOptions) -> None:
             raise UserError(f"--{name} {value:g}: must be above 0.")
     if options.dropout is not None and not 0 <= options.dropout < 1:
         raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
+    if options.shard:
+        raise UserError("--shard is for pretraining: a classifier is fine-tuned whole. Drop it.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,7 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
             *base, "--valid", str(files / "odd.csv"),
         ],
         "--dropout 1": [*base, "--dropout", "1"],
+        "--shard is for pretraining": [*base, "--shard"],
         "--epochs 0": [*base, "--epochs", "0"],
         "--resume goes on with a run and --overwrite throws it away": [*base, "--resume", "--overwrite"],
     }  # fmt: skip
@@ -196,6 +199,30 @@ def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, caps
 def test_validation_that_repeats_the_examples_is_warned_of(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert finetune(files, "--from", str(files / "base"), "--valid", str(files / "train.csv")) == 0
     assert "warning: 60 of 60 validation texts are also among the examples" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--freeze", "base"], ["--freeze", "none", "--length", "16"]], ids=str)
+def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> None:
+    words = ["-m", "rehead", "finetune", str(files / "train.csv"), "--valid", str(files / "valid.csv"), *QUICK, *more]
+    words += ["--from", str(files / "base"), "--dropout", "0", "--quiet"]
+    alone = [sys.executable, *words, "--out", str(files / "alone")]
+    several = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        *words,
+        "--out",
+        str(files / "two"),
+    ]
+    for command in (alone, several):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    one, two = (load(files / name).model.state_dict() for name in ("alone", "two"))
+    for name, tensor in one.items():
+        np.testing.assert_allclose(two[name], tensor, atol=1e-4, err_msg=name)
 
 
 def test_from_python(files: Path) -> None:
