@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from rehead.finetune.linear_start import solve_head
 from rehead.finetune.options import Freeze
-from rehead.model.grams import find_grams, rows_of
+from rehead.model.grams import each_once, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.reading import Reading, cut, is_bag, pooled_parts
@@ -140,7 +140,7 @@ class Classify(Objective):
         assert isinstance(self.model.head, ClassifierHead)  # noqa: S101 (for the type checker)
         if self.freeze == "base" and self.model.head.query is None:
             return "vectors"
-        base, mean = self.model.base, self.model.head.config.pooling == "mean"
+        base, mean = self.model.base, self.model.head.config.pooling in ("mean", "distinct")
         return "bag" if mean and is_bag(base) and (not len(base.layers) or self.freeze == "layers") else "padded"
 
     def _standardise(self) -> NDArray[Any] | None:
@@ -151,10 +151,11 @@ class Classify(Objective):
         head = self._head()
         wide = head.linear.in_features
         vectors: NDArray[np.float32] | None = None
-        if self.mode == "vectors" or (head.config.pooling == "mean" and self.model.config.norm == "pre"):
+        even = head.centre is None  # a head that reads directions does this itself
+        if self.mode == "vectors" or (even and head.config.pooling == "mean" and self.model.config.norm == "pre"):
             vectors = pooled_parts(self.model, self.parts)
         shift, factor = np.zeros(wide, np.float32), np.ones(wide, np.float32)
-        if vectors is not None:
+        if vectors is not None and even:
             shift = vectors.mean(0)
             spread = vectors.std(0)
             # A value that hardly differs between documents must not be blown up.
@@ -226,9 +227,13 @@ class Classify(Objective):
 
     def _bag(self, parts: Sequence[Ints]) -> dict[str, Tensor]:
         grams = find_grams(parts, self.model.config, self.slots)
+        lengths = torch.tensor([len(each) for each in parts])
+        if self._head().config.pooling == "distinct":
+            grams = each_once(grams, self.model.config)
+            lengths = torch.from_numpy(np.bincount(grams.document, minlength=len(parts)))
         fields = bag_readings(grams, len(parts), self.model.config.ntokens)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in fields.items()}
-        return tensors | {"lengths": torch.tensor([len(each) for each in parts])}
+        return tensors | {"lengths": lengths}
 
     def _batch(self, tensors: dict[str, Tensor], documents: Documents, chosen: Ints, tokens: int) -> Batch:
         targets = torch.from_numpy(documents.targets[chosen])
@@ -276,8 +281,7 @@ class Classify(Objective):
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the cross-entropy over documents (and over labels, where there are several)."""
         targets, head = tensors["targets"], self._head()
-        pooled = (self._pooled(tensors) - self.shift) * self.factor
-        logits = head.linear(head.dropout(pooled)).float()  # (P, K)
+        logits = head.score((self._pooled(tensors) - self.shift) * self.factor).float()  # (P, K)
         if "owner" in tensors:  # the scores of a document are the mean of those of its pieces
             counts = torch.bincount(tensors["owner"], minlength=len(targets))[:, None]
             logits = logits.new_zeros(len(targets), logits.shape[1]).index_add_(0, tensors["owner"], logits) / counts

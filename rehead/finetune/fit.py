@@ -31,6 +31,7 @@ from rehead.finetune.options import FitOptions, Freeze, check_fit
 from rehead.finetune.splits import split
 from rehead.finetune.targets import some, targets
 from rehead.finetune.thresholds import find_thresholds
+from rehead.model.config import Classifier
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.reading import Reading, encode, is_bag, score_ids
@@ -91,6 +92,7 @@ def fit(
     like: Run | None = None,
     options: FitOptions | None = None,
     keep_head: bool = False,
+    whole: bool = False,
     directory: Path | None = None,
     resume: bool = False,
     quiet: bool = True,
@@ -101,9 +103,9 @@ def fit(
     """Train a classifier on labelled text.
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
-    Without one, `like` gives shape and tokenizer, and the weights are random. `directory` receives checkpoints and
-    metrics; without one nothing is written. `begins` is called when nothing can be refused any more, before the first
-    step.
+    Without one, `like` gives shape and tokenizer, and the weights are random. `whole`: train on all examples to the
+    end, with nothing set aside, no best epoch and no calibration. `directory` receives checkpoints and metrics; without one
+    nothing is written. `begins` is called when nothing can be refused any more, before the first step.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
@@ -111,8 +113,10 @@ def fit(
     start = base if base is not None else like
     if start is None or start.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
-    notes = _look_at(train)
-    if valid is None:
+    notes = look_at(train)
+    if whole:
+        valid = some(train, [])
+    elif valid is None:
         train, valid, note = draw_validation(train, options.seed)
         notes.append(note)
     for note in notes:
@@ -142,16 +146,20 @@ def fit(
         notes.append(_say_cut(objective, reading))
         say(notes[-1])
     begins()
-    state, lines = _train(objective, options, len(train), directory, resume=resume, quiet=quiet, say=say, world=world)
+    state, lines = _train(
+        objective, options, len(train), directory, whole=whole, resume=resume, quiet=quiet, say=say, world=world
+    )
     objective.fold()
     run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
     for parameter in run.model.parameters():
         parameter.requires_grad_(True)
     run.details = _details(options, train, valid, reading, freeze, state, base)
+    curve = _curve(lines, objective.steps_in_epoch())
+    if whole:
+        return Fitted(run, curve, notes, time.perf_counter() - began)
     measured, more = settle(run, parts[1], train.names, reading)
     for note in more:
         say(note)
-    curve = _curve(lines, objective.steps_in_epoch())
     run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
     return Fitted(run, curve, notes + more, time.perf_counter() - began, measured)
 
@@ -175,23 +183,29 @@ def settle(
 
     Gives how it fares there, and what the user should know.
     """
+    return settle_scores(run, score_ids(run.model, valid.ids, reading), valid.targets, names, origin)
+
+
+def settle_scores(
+    run: Run, logits: NDArray[Any], truth: NDArray[Any], names: Sequence[str], origin: str
+) -> tuple[Measured, list[str]]:
+    """Do the same by scores (N, K) that held-out documents were given."""
     head = run.model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
     several = head.config.multilabel
-    logits = score_ids(run.model, valid.ids, reading)
-    found: Calibration = calibrate(logits, valid.targets, origin)
+    found: Calibration = calibrate(logits, truth, origin)
     fold_temperature(head, found.temperature)
     run.details["calibration"] = found.details()
     notes = [str(found)]
     shares = probabilities(logits / found.temperature, several=several)
     thresholds = None
     if several:
-        thresholds = find_thresholds(shares, valid.targets)
+        thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    if note := collapsed(guesses(shares, several=several), valid.targets, names):
+    if note := collapsed(guesses(shares, several=several), truth, names):
         notes.append(note)
         run.details["collapsed"] = True
-    return measure(shares, valid.targets, names, None if thresholds is None else np.array(thresholds)), notes
+    return measure(shares, truth, names, None if thresholds is None else np.array(thresholds)), notes
 
 
 def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) -> str | None:
@@ -209,7 +223,7 @@ def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) ->
     )
 
 
-def _look_at(train: LabelledData) -> list[str]:
+def look_at(train: LabelledData) -> list[str]:
     """Refuse what cannot be learnt; say what is little."""
     check_classes(train)
     counts = Counter(itertools.chain.from_iterable(train.labels))
@@ -231,10 +245,14 @@ def _prepare(
     # Of random weights nothing is worth keeping; but layers that take no part in one run take none in the other.
     if freeze is None:
         freeze = "layers" if len(model.base.layers) and is_bag(model.base.eval()) else "none"
-    as_bag = config.pooling == "mean" and is_bag(model.base) and (freeze == "layers" or not len(model.base.layers))
+    head = config.classifier(len(data.names), data.multilabel)
+    if keep_head and isinstance(model.head_config, Classifier):
+        head = model.head_config
+    mean = head.pooling in ("mean", "distinct")
+    as_bag = mean and is_bag(model.base) and (freeze == "layers" or not len(model.base.layers))
     dropout = options.dropout
     head_dropout = (0.5 if dropout is None else dropout) if as_bag else 0.0
-    head = dataclasses.replace(config.classifier(len(data.names), data.multilabel), dropout=head_dropout)
+    head = dataclasses.replace(head, dropout=head_dropout)
     made = reheaded(model, head, dropout) if pretrained else same_shape(model, head, dropout, documents.ids)
     if keep_head:
         _keep_head(start, made, data.names)
@@ -275,6 +293,7 @@ def _train(
     examples: int,
     directory: Path | None,
     *,
+    whole: bool,
     resume: bool,
     quiet: bool,
     say: Callable[[str], None],
@@ -284,7 +303,7 @@ def _train(
     epochs = _epochs(options, examples, layers=objective.mode == "padded")
     steps = max(1, round(epochs * objective.steps_in_epoch()))
     looks = options.validations or max(1, round(epochs))
-    settings = dataclasses.replace(options, validations=min(looks, steps))
+    settings = dataclasses.replace(options, validations=0 if whole else min(looks, steps))
     phase = Phase(objective, Budget("steps", steps), _rates(objective, options), options.patience)
     lines: list[dict[str, Any]] = []
     if world is None:
