@@ -2,8 +2,8 @@
 
 A head with random weights sends the base, in its first steps, wherever it happens to point. On a bag of rows, which
 moves fast, the learning rates then decide: with 500 labels, one draw, a random head gave 81.1 to 88.4 % over seven
-settings, this start 87.1 to 87.7 % over three (docs/finetuning.md). It is steadier, not always better. The penalty of the
-linear classifier is chosen by cross-validation.
+settings, this start 87.1 to 87.7 % over three (docs/finetuning.md). It is steadier, not always better. The penalty of
+the linear classifier is chosen by cross-validation.
 """
 
 from __future__ import annotations
