@@ -95,7 +95,7 @@ class Score:
 
 @dataclass
 class Paired:
-    """Two methods on the same documents: does the second get more right?"""
+    """Two methods on the same documents, and whether the second gets more right."""
 
     first: str
     second: str
