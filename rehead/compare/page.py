@@ -7,7 +7,7 @@ readable on a phone: wide tables scroll in their own frame. Every word that come
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 from string import Template
 
@@ -17,6 +17,11 @@ from rehead.progress import duration
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_CHARACTERS = 420  # of a text that was got wrong
+
+
+def escape(text: str) -> str:
+    """Make words safe to stand in a page, with a number and its sign kept on one line."""
+    return escape_html(text).replace(" %", "&nbsp;%")
 
 
 def render(results: Results, pictures: dict[str, str]) -> str:
@@ -57,7 +62,7 @@ def _bars(results: Results) -> str:
         line = "" if interval is None else _line(interval)
         rows.append(
             f"<dt>{_dot(method)}{escape(method.title)}</dt>"
-            f"<dd><b>{percent(mean)}</b> {_range(interval)}</dd>"
+            f"<dd><b>{escape(percent(mean))}</b> {_range(interval)}</dd>"
             f'<div class="bar" aria-hidden="true"><i style="width: {100 * mean:.2f}%; '
             f'background: var(--{method.kind})"></i>{line}</div>'
         )
@@ -192,10 +197,14 @@ def _answers(results: Results, pictures: dict[str, str]) -> str:
             method = results.method(confusion.method)
             words = f"{method.title}, {confusion.labels:,} labels: documents of each class, by the label that they got."
             cards.append(_figure(svg, "Who is taken for whom", words))
+    others = "".join(cards[1:])
+    if others:
+        others = f'<details><summary>The same for other methods</summary><div class="grid">{others}</div></details>'
+    cards = cards[:1]
     if "reliability" in pictures:
         words = "On the dotted line, a method is right as often as it says."
         cards.append(_figure(pictures["reliability"], "Can it be taken at its word?", words))
-    return f'<h2>The answers</h2><div class="grid">{"".join(cards)}</div>' if cards else ""
+    return f'<h2>The answers</h2><div class="grid">{"".join(cards)}</div>{others}' if cards else ""
 
 
 def _mistakes(results: Results) -> str:
