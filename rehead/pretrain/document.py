@@ -30,12 +30,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig
+from rehead.model.grams import Grams, find_grams, rows_of
 from rehead.model.model import Model
-from rehead.pretrain.grams import Grams, choose_rows, count_rows, find_grams, kept_share, rows_of
+from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.store_part import Store
+from rehead.training.bags import bag_readings, bag_sums
 from rehead.training.objective import Batch, Measures, Objective, Sums
-from rehead.training.row_sums import Readings, readings, row_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -190,7 +191,7 @@ class Document(Objective):
         tensors["targets"] = np.searchsorted(step.candidates, targets.rows)
         tensors["counts"] = np.bincount(targets.document, minlength=size)
         if self.bag:
-            tensors |= _bag(_of(step.reading, mine), size, self.model.config.ntokens)
+            tensors |= bag_readings(_of(step.reading, mine), size, self.model.config.ntokens)
         else:
             stretches = step.stretches[mine]
             wide = stretches[:, 1] - stretches[:, 0]
@@ -213,8 +214,7 @@ class Document(Objective):
         """Sum the hidden states of what is read: (B, H)."""
         base = self.model.base
         if self.bag:
-            total = row_sums(base.embedding, _readings(tensors, "tokens")) * base.scale
-            return total if base.ngrams is None else total + row_sums(base.ngrams, _readings(tensors, "ngrams"))
+            return bag_sums(base, tensors)
         ids, lengths = tensors["ids"], tensors["lengths"]
         if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, lengths = ids.new_zeros(1, 1), lengths.new_ones(1)
@@ -277,18 +277,3 @@ def _of(grams: Grams, mine: slice) -> Grams:
     begin, end = np.searchsorted(grams.document, (mine.start, mine.stop))
     some = grams.some(slice(begin, end))
     return some._replace(document=some.document - mine.start)
-
-
-def _bag(grams: Grams, size: int, ntokens: int) -> dict[str, Ints]:
-    """Prepare what `row_sums` takes, for the table of the tokens and for that of the n-grams."""
-    tokens, longer = grams.some(grams.size == 1), grams.some(grams.size > 1)
-    parts = {"tokens": (tokens.rows, tokens.document), "ngrams": (longer.rows - ntokens, longer.document)}
-    return {
-        f"{table}.{name}": each
-        for table, (rows, documents) in parts.items()
-        for name, each in readings(rows, documents, size).items()
-    }
-
-
-def _readings(tensors: dict[str, Tensor], table: str) -> Readings:
-    return Readings(*(tensors[f"{table}.{name}"] for name in Readings._fields))

@@ -64,7 +64,7 @@ class DocumentBatches:
 
     def __init__(
         self,
-        documents: Store | Sequence[Sequence[int]],
+        documents: Store | Sequence[Sequence[int] | NDArray[np.int64]],
         *,
         budget: int,
         longest: int,

@@ -52,6 +52,8 @@ class Phase:
     objective: Objective
     budget: Budget
     rates: Rates
+    patience: int | None = None
+    "Stop after so many validations that found nothing better."
 
 
 @dataclass
@@ -71,8 +73,10 @@ class State:
     validated: int = -1
     "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
     best: float | None = None
-    "The lowest held-out loss of this phase, at step `best_step`."
+    "The best that validation found in this phase, at step `best_step`: the lowest loss, unless the objective says."
     best_step: int = 0
+    best_validated: int = 0
+    "Which of the phase's validations that was."
     best_measured: dict[str, float] = field(default_factory=dict)
     "What validation found then, and the last time; what is not a finite number is left out."
     measured: dict[str, float] = field(default_factory=dict)
@@ -87,26 +91,30 @@ def train(
     phases: list[Phase],
     options: TrainingOptions,
     world: World,
-    directory: Path,
+    directory: Path | None,
     *,
     resume: bool = False,
     quiet: bool = False,
     say: Callable[[str], None] = lambda line: None,
+    lines: list[dict[str, Any]] | None = None,
 ) -> State:
     """Train phase after phase; afterwards the model has the weights that did best on the held-out part.
 
-    `directory` receives `metrics.jsonl` and `checkpoints/`. Raises `Stopped` when told to stop by SIGINT or SIGTERM,
-    after saving where it was.
+    `directory` receives `metrics.jsonl` and `checkpoints/`; without one the best weights are kept in memory, and
+    nothing can be resumed. `lines` receives the lines of metrics that this call adds. Raises `Stopped` when told to
+    stop by SIGINT or SIGTERM, after saving where it was.
     """
-    folder = directory / CHECKPOINTS
-    found = checkpoint.newest(folder, say) if resume else None
+    if directory is None and (resume or world.size > 1 or len(phases) > 1):
+        raise ValueError("a run without a directory is one phase in one process, and cannot be resumed")
+    folder = None if directory is None else directory / CHECKPOINTS
+    found = checkpoint.newest(folder, say) if resume and folder is not None else None
     state = State() if found is None else _state(found)
     if resume:
         say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
     if world.total([float(state.step)]) != [float(state.step * world.size)]:
         raise UserError(f"{folder} is not the same for all processes. --out must be a directory that they share.")
     record = None
-    if world.first:
+    if world.first and folder is not None and directory is not None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.clear_leftovers(folder)
         checkpoint.clear_after(folder, state.step)
@@ -123,6 +131,7 @@ def train(
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
+            training.lines = [] if lines is None else lines
             if len(phases) > 1:
                 training.what = f"{phase.objective.name} ({place + 1} of {len(phases)})"
             training.last = place == len(phases) - 1
@@ -142,13 +151,13 @@ class _Training:
         state: State,
         options: TrainingOptions,
         world: World,
-        folder: Path,
+        folder: Path | None,
         record: Record | None,
         *,
         quiet: bool,
         stopping: list[int],
     ) -> None:
-        self.objective, self.budget = phase.objective, phase.budget
+        self.objective, self.budget, self.patience = phase.objective, phase.budget, phase.patience
         self.state, self.options, self.world = state, options, world
         self.folder, self.record, self.stopping = folder, record, stopping
         self.quiet = quiet or not world.first
@@ -161,6 +170,9 @@ class _Training:
         self.saved_at, self.saved_step = state.seconds, -1
         self.saved_best, self.factor = state.best_step, 0.0
         self.validated_at, self.validation_took = state.phase_seconds, 0.0
+        self.lines: list[dict[str, Any]] = []
+        self.best_tensors: Tensors = {}
+        "The best weights so far, where there is no directory to put them into."
 
     def _prepare(self, rates: Rates) -> Optimizers:
         """Bring the objective to its device, spread it, and choose its optimizers."""
@@ -201,7 +213,7 @@ class _Training:
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
             began, began_tokens = state.seconds, state.tokens
-            while self._fraction() < 1:
+            while self._fraction() < 1 and not self._patience_is_over():
                 totals, parts = self._share(next(batches), time.monotonic() - clock)
                 passed = totals.pop("seconds")
                 state.seconds, state.phase_seconds = before[0] + passed, before[1] + passed
@@ -217,14 +229,14 @@ class _Training:
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
                 # The clock was read when the step began: its own tokens do not count yet.
                 rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
-                if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1:
+                if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
                     self._write_line(bar, norm, rate)
                 self._show(bar)
                 self._validate_if_due()
                 self._save_if_due()
             if self.last:
                 self._save()
-        if self.world.first and self.last:
+        if self.world.first and self.last and self.folder is not None:
             checkpoint.clear(self.folder, keep=1)
             checkpoint.clear_but(self.folder / BEST, {state.best_step})
 
@@ -276,7 +288,7 @@ class _Training:
         if not all(map(math.isfinite, (*sums.values(), norm))):
             self._not_finite(sums)
         self.factor = self.schedule.factor(self._fraction(0.5, tokens / 2))
-        self.optimizers.step(self.factor)
+        self.optimizers.step(self.factor, self._fraction(0.5, tokens / 2))
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
@@ -287,7 +299,7 @@ class _Training:
         )
 
     def _last_good(self) -> str:
-        kept = checkpoint.listed(self.folder)
+        kept = [] if self.folder is None else checkpoint.listed(self.folder)
         return f"The last good checkpoint is {kept[-1]}" if kept else "There is no checkpoint yet"
 
     @contextmanager
@@ -312,26 +324,42 @@ class _Training:
         device = self.world.device
         return {name: each.to(device, non_blocking=True) for name, each in batch.tensors.items()}
 
-    def _validate_if_due(self) -> None:
-        """Look at the held-out part, before the first step and then at even fractions of the budget.
+    def _validations_until_now(self) -> int:
+        """How many validations the fraction of the budget that is used up calls for, the one before the first aside."""
+        return int(self._fraction() * self.options.validations + 1e-9)
+
+    def _validation_is_due(self) -> bool:
+        """Tell whether to look at the held-out part: before the first step, and then at even fractions of the budget.
 
         Of a budget in minutes it takes a tenth at most: where it takes long, it comes less often.
         """
-        state, times = self.state, self.options.validations
-        due = int(self._fraction() * times + 1e-9)
-        if not times or due <= state.validated:
-            return
+        state = self.state
+        if not self.options.validations or self._validations_until_now() <= state.validated:
+            return False
         soon = state.phase_seconds - self.validated_at < 10 * self.validation_took
-        if self.budget.kind == "minutes" and soon and self._fraction() < 1:
+        return not (self.budget.kind == "minutes" and soon and self._fraction() < 1)
+
+    def _patience_is_over(self) -> bool:
+        """Tell whether validation has found nothing better for as long as was allowed."""
+        state = self.state
+        if self.patience is None or state.best is None:
+            return False
+        return state.validated - state.best_validated >= self.patience
+
+    def _validate_if_due(self) -> None:
+        """Look at the held-out part if it is time; keep the weights if they are the best so far."""
+        state = self.state
+        if not self._validation_is_due():
             return
         began = time.perf_counter()
-        state.validated = due
+        state.validated = self._validations_until_now()
         found = self.objective.report(self._validate())
         self._write({"kind": "valid", **self._where(), **found})
         state.measured = {name: value for name, value in found.items() if math.isfinite(value)}
-        loss = state.measured.get("loss", math.inf)
-        if state.phase_step and loss < (math.inf if state.best is None else state.best):
-            state.best, state.best_step, state.best_measured = loss, state.step, state.measured
+        badness = self.objective.badness(state.measured)
+        if state.phase_step and badness < (math.inf if state.best is None else state.best):
+            state.best, state.best_step, state.best_measured = badness, state.step, state.measured
+            state.best_validated = state.validated
             if self.last:
                 self._keep_best()
         took = time.perf_counter() - began if self.world.first else 0.0
@@ -366,6 +394,7 @@ class _Training:
     def _write(self, line: dict[str, Any]) -> None:
         if self.record is not None:
             self.record.write(line)
+        self.lines.append(line)
         self.state.lines += 1
 
     def _write_line(self, bar: Progress, norm: float, rate: float) -> None:
@@ -391,7 +420,7 @@ class _Training:
 
     def _save(self) -> None:
         """Save a checkpoint, unless this step has one; all processes bring their parts, the first one writes."""
-        if self.saved_step == self.state.step:
+        if self.folder is None or self.saved_step == self.state.step:
             return
         optimizer = self.optimizers.state(keep=self.world.first)
         saved = Checkpoint(self._tensors(), optimizer, dataclasses.asdict(self.state))
@@ -406,7 +435,9 @@ class _Training:
     def _keep_best(self) -> None:
         """Save the model alone: what the run will give if nothing better comes."""
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
-        if self.world.first:
+        if self.folder is None:
+            self.best_tensors = {name: each.clone() for name, each in tensors.items()}
+        elif self.world.first:
             self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
 
     def _put(self, saved: Checkpoint, folder: Path) -> None:
@@ -423,6 +454,9 @@ class _Training:
         state = self.state
         if state.best is None or state.best_step == state.step:
             return
+        if self.folder is None:
+            load_tensors(self.objective, self.best_tensors, "model.")
+            return
         try:
             best = checkpoint.load(self.folder / BEST / checkpoint.name(state.best_step))
         except DamagedError as error:
@@ -433,9 +467,12 @@ class _Training:
 
 
 def tensors_of(objective: Objective) -> Tensors:
-    """Name an objective's tensors, each once: several objectives that are mixed share a model."""
+    """Name an objective's tensors, each once: several objectives that are mixed share a model.
+
+    Those that the run does not change are left out.
+    """
     named: Tensors = {}
-    seen: set[int] = set()
+    seen = {id(each) for each in objective.constant()}
     for name, tensor in objective.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
             named[name] = tensor

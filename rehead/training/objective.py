@@ -53,6 +53,15 @@ class Measures:
         return self.losses[name] / self.counts[name] if self.counts.get(name) else float("nan")
 
 
+class Pace(NamedTuple):
+    """How a parameter moves, compared with others of its kind."""
+
+    scale: float = 1.0
+    "Factor of its learning rate."
+    begin: float = 0.0
+    "The fraction of the phase from which on it moves at all."
+
+
 class Objective(nn.Module):
     """A model in training, with the data it sees. Subclasses add heads of their own as submodules."""
 
@@ -88,8 +97,12 @@ class Objective(nn.Module):
         raise NotImplementedError
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Turn validation's sums into what people read: loss, perplexity, accuracy. `loss` is what "best" goes by."""
+        """Turn validation's sums into what people read: loss, perplexity, accuracy."""
         raise NotImplementedError
+
+    def badness(self, found: Mapping[str, float]) -> float:
+        """Say what "best" goes by, of what was reported: the lowest is best. The loss, by default."""
+        return found.get("loss", float("inf"))
 
     def row_tables(self) -> list[nn.Parameter]:
         """Name the big tables of which a step touches few rows: their gradients may be sparse. None, by default."""
@@ -98,6 +111,14 @@ class Objective(nn.Module):
     def row_rates(self) -> dict[nn.Parameter, Tensor]:
         """Say, for some of these tables, how fast each row moves: factors of shape (rows,). All alike, by default."""
         return {}
+
+    def paces(self) -> dict[nn.Parameter, Pace]:
+        """Say which parameters move slower than others, or begin later. None, by default."""
+        return {}
+
+    def constant(self) -> list[nn.Parameter]:
+        """Name the idle parameters that no phase of the run changes: checkpoints need not hold them."""
+        return []
 
     def idle(self) -> list[nn.Parameter]:
         """Name the parameters that this objective leaves alone, such as a head that another one trains."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from torch import nn
 from rehead.errors import DamagedError
 from rehead.training.checkpoint import Tensors
 from rehead.training.distributed import gathered, spread_like, whole
-from rehead.training.objective import Objective
+from rehead.training.objective import Objective, Pace
 
 # What each keeps for a parameter.
 KEPT = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum"}, "RowAdagrad": {"squares"}}
@@ -50,27 +50,38 @@ class Optimizers:
         others = [each for each in trained if each not in layers and each not in tables]
         rows = [each for each in trained if each in tables]
         self.each: list[torch.optim.Optimizer] = []
-        groups = [{"params": others, "weight_decay": 0.0}]
+        self.paces = objective.paces()
+        groups = self._groups(others, rates.adamw, weight_decay=0.0)
         if matrices == "muon" and not sharded and of_layers:
             from rehead.training.muon import Muon
 
-            self.each.append(Muon(of_layers, lr=rates.muon, weight_decay=rates.decay))
+            self.each.append(Muon(self._groups(of_layers, rates.muon), lr=rates.muon, weight_decay=rates.decay))
         else:
-            groups.append({"params": of_layers, "weight_decay": rates.decay})
-        groups = [group for group in groups if group["params"]]
+            groups += self._groups(of_layers, rates.adamw, weight_decay=rates.decay)
         if groups:
             self.each.append(torch.optim.AdamW(groups, lr=rates.adamw, betas=(0.9, 0.98), fused=_fused(others)))
         if rows:
             from rehead.training.row_optimizer import RowAdagrad
 
-            self.each.append(RowAdagrad(rows, lr=rates.rows, rates=objective.row_rates()))
+            self.each.append(RowAdagrad(self._groups(rows, rates.rows), lr=rates.rows, rates=objective.row_rates()))
         self.rates = [[group["lr"] for group in each.param_groups] for each in self.each]
 
-    def step(self, factor: float) -> None:
-        """Move the weights, with `factor` of each learning rate, and forget the gradients."""
+    def _groups(self, parameters: list[nn.Parameter], rate: float, **settings: float) -> list[dict[str, Any]]:
+        """Put parameters that move at the same pace together, as torch's optimizers take them."""
+        by_pace: dict[Pace, list[nn.Parameter]] = {}
+        for each in parameters:
+            by_pace.setdefault(self.paces.get(each, Pace()), []).append(each)
+        return [{"params": some, "lr": rate * pace.scale, **settings} for pace, some in by_pace.items()]
+
+    def step(self, factor: float, fraction: float = 1.0) -> None:
+        """Move the weights, with `factor` of each learning rate, and forget the gradients.
+
+        Those whose turn comes after this `fraction` of the phase stay; their averages of gradients go on.
+        """
         for optimizer, rates in zip(self.each, self.rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * factor
+                waits = self.paces.get(group["params"][0], Pace()).begin > fraction
+                group["lr"] = 0.0 if waits else rate * factor
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

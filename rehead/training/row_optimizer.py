@@ -14,7 +14,7 @@ Gradients may be sparse or dense; both move the weights alike. On a CPU every op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class RowAdagrad(torch.optim.Optimizer):
 
     def __init__(
         self,
-        params: Iterable[nn.Parameter],
+        params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float = 0.1,
         floor: float = 10.0,
         rates: Mapping[nn.Parameter, Tensor] | None = None,

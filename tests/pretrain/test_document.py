@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
+from rehead.model.grams import find_grams, rows_of
 from rehead.model.model import Model
 from rehead.model.ngrams import ngram_buckets
 from rehead.pretrain import document as module
 from rehead.pretrain import grams as grams_module
-from rehead.pretrain.document import LENGTH, Document, _bag, _readings
-from rehead.pretrain.grams import choose_rows, count_rows, find_grams, kept_share, rows_of
+from rehead.pretrain.document import LENGTH, Document
+from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.store_part import Store
+from rehead.training.bags import _readings, bag_readings
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
 from rehead.training.row_sums import row_sums
 
@@ -91,7 +93,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
     base = made.model.base
     stir(made)
     text = np.array([3, 9, 9, 1, 30, 9, 9], np.int64)
-    fields = _bag(find_grams([text], made.model.config, made.slots), 1, NTOKENS)
+    fields = bag_readings(find_grams([text], made.model.config, made.slots), 1, NTOKENS)
     tensors = {name: torch.from_numpy(each) for name, each in fields.items()}
     hidden = base(torch.from_numpy(text)[None], causal=False)
     assert torch.allclose(made.pooled(tensors) / len(text), hidden.mean(1), atol=1e-5)

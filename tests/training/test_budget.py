@@ -49,9 +49,9 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seen: list[float] = []
     plain = Optimizers.step
 
-    def step(self: Optimizers, factor: float) -> None:
+    def step(self: Optimizers, factor: float, fraction: float) -> None:
         seen.append(factor)
-        plain(self, factor)
+        plain(self, factor, fraction)
         assert [group["lr"] for each in self.each for group in each.param_groups] == [
             rate * factor for rates in self.rates for rate in rates
         ]
@@ -66,7 +66,8 @@ def test_epochs(text: Path, tmp_path: Path, factors: list[float]) -> None:
     expected = [1 / 6, 3 / 6, 5 / 6, 1, 1, 1, 11 / 12, 9 / 12, 7 / 12, 5 / 12, 3 / 12, 1 / 12]
     assert factors == pytest.approx(expected)
     train = [line for line in metrics(tmp_path / "run") if line["kind"] == "train"]
-    assert [line["lr_factor"] for line in train] == pytest.approx([5 / 12, 1 / 12], abs=1e-6)
+    # After ten steps, and beside each of the three validations.
+    assert [line["lr_factor"] for line in train] == pytest.approx([1, 9 / 12, 5 / 12, 1 / 12], abs=1e-6)
 
 
 def test_epochs_are_counted_in_rows_of_the_text(text: Path, tmp_path: Path) -> None:

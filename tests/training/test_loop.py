@@ -164,8 +164,8 @@ def test_a_run_ends_with_its_best_weights_and_keeps_its_last(
     plain = Optimizers.step
     steps = iter(range(1, 100))
 
-    def step(self: Optimizers, factor: float) -> None:
-        plain(self, factor)
+    def step(self: Optimizers, factor: float, fraction: float) -> None:
+        plain(self, factor, fraction)
         kept[next(steps)] = {name: each.detach().clone() for each, name in self.names.items()}
 
     monkeypatch.setattr(Optimizers, "step", step)

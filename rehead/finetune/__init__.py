@@ -1,0 +1,1 @@
+"""Base + labels → a classifier."""

@@ -1,0 +1,378 @@
+"""One classifier, trained by gradient: from a base, or from random weights of the same shape. Everybody's way to train.
+
+    fitted = fit(train, valid, base=load("runs/base"))
+
+The base that is given is never changed. `curve[0]` is what validation finds before the first step; the weights that
+come out are those of the best epoch, calibrated on the validation part, which also gives the thresholds of several
+labels. Without a validation part, one is drawn from the examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+import rehead
+from rehead.errors import UserError
+from rehead.finetune.calibration import Calibration, calibrate, fold_temperature, probabilities
+from rehead.finetune.classify import Classify, Documents
+from rehead.finetune.copies import reheaded, same_shape
+from rehead.finetune.measures import Measured, guesses, measure
+from rehead.finetune.options import FitOptions, Freeze, check_fit
+from rehead.finetune.splits import split
+from rehead.finetune.targets import some, targets
+from rehead.finetune.thresholds import find_thresholds
+from rehead.model.heads import ClassifierHead
+from rehead.model.model import Model
+from rehead.model.reading import Reading, encode, is_bag, score_ids
+from rehead.model.run import Run
+from rehead.text.documents import LabelledData
+from rehead.text.labelled import check_classes
+from rehead.training.budget import Budget
+from rehead.training.distributed import World, gather_model
+from rehead.training.distributed import world as join_world
+from rehead.training.loop import Phase, State
+from rehead.training.loop import train as train_phases
+from rehead.training.optimizers import Rates
+from rehead.training.record import NAME, read
+from rehead.training.stopping import Stopped
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
+FEW = 10  # examples of a class, below which the user is told
+# Learning rates before the schedule: of layers and heads, of heads alone, of rows.
+LAYERS, HEAD, ROWS = 3e-4, 3e-3, 0.02
+
+
+@dataclass
+class Point:
+    """What validation found at one moment."""
+
+    epoch: float
+    step: int
+    seconds: float
+    train_loss: float | None
+    "Mean loss in training since the point before; None before the first step."
+    loss: float
+    accuracy: float
+    macro_f1: float
+
+
+@dataclass
+class Fitted:
+    """A classifier, and how it came about."""
+
+    run: Run
+    curve: list[Point]
+    "What validation found: before the first step, then after every epoch."
+    notes: list[str]
+    "What the user should know, a sentence each."
+    seconds: float
+    valid: Measured | None = None
+    "How the final classifier fares on the validation part, on which its best epoch was chosen."
+
+
+def fit(
+    train: LabelledData,
+    valid: LabelledData | None,
+    *,
+    base: Run | None = None,
+    like: Run | None = None,
+    options: FitOptions | None = None,
+    keep_head: bool = False,
+    directory: Path | None = None,
+    resume: bool = False,
+    quiet: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+    world: World | None = None,
+) -> Fitted:
+    """Train a classifier on labelled text.
+
+    `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
+    Without one, `like` gives shape and tokenizer, and the weights are random. `directory` receives checkpoints and
+    metrics; without one nothing is written.
+    """
+    options = FitOptions() if options is None else options
+    check_fit(options)
+    began = time.perf_counter()
+    start = base if base is not None else like
+    if start is None or start.tokenizer is None:
+        raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
+    notes = _look_at(train)
+    if valid is None:
+        train, valid, note = draw_validation(train, options.seed)
+        notes.append(note)
+    for note in notes:
+        say(note)
+    multilabel = train.multilabel
+    parts = [
+        Documents(encode(start.tokenizer, each.texts), targets(each, train.names, multilabel=multilabel))
+        for each in (train, valid)
+    ]
+    model, reading, freeze = _prepare(start, train, parts[0], options, pretrained=base is not None, keep_head=keep_head)
+    objective = Classify(
+        model,
+        parts[0],
+        parts[1],
+        reading=reading,
+        freeze=freeze,
+        batch=options.batch,
+        class_weights=_class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
+        layer_decay=options.layer_decay,
+        unfreeze=0.0 if options.unfreeze is None else options.unfreeze / _epochs(options, len(train)),
+        pad=start.tokenizer.pad,
+        seed=options.seed,
+    )
+    if keep_head:
+        objective.take_up()
+    if objective.pieces.cut:
+        notes.append(_say_cut(objective, reading))
+        say(notes[-1])
+    state, lines = _train(objective, options, len(train), directory, resume=resume, quiet=quiet, say=say, world=world)
+    objective.fold()
+    run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
+    for parameter in run.model.parameters():
+        parameter.requires_grad_(True)
+    run.details = _details(options, train, valid, reading, freeze, state, base)
+    measured, more = settle(run, parts[1], train.names, reading)
+    for note in more:
+        say(note)
+    curve = _curve(lines, objective.steps_in_epoch())
+    run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
+    return Fitted(run, curve, notes + more, time.perf_counter() - began, measured)
+
+
+def draw_validation(data: LabelledData, seed: int) -> tuple[LabelledData, LabelledData, str]:
+    """Set examples aside for validation; say that this was done."""
+    kept, aside = split(data, VALIDATION, seed)
+    if not len(aside):
+        raise UserError("the examples are too few, or too much alike, to set some aside for validation. Give --valid.")
+    note = (
+        f"no validation part was given: {len(aside):,} of the {len(data):,} examples are set aside for it, classes in "
+        "proportion"
+    )
+    return some(data, kept), some(data, aside), note
+
+
+def settle(
+    run: Run, valid: Documents, names: Sequence[str], reading: Reading, origin: str = "validation"
+) -> tuple[Measured, list[str]]:
+    """Calibrate a classifier on held-out documents, find its thresholds, and see whether it tells anything apart.
+
+    Gives how it fares there, and what the user should know.
+    """
+    head = run.model.head
+    assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
+    several = head.config.multilabel
+    logits = score_ids(run.model, valid.ids, reading)
+    found: Calibration = calibrate(logits, valid.targets, origin)
+    fold_temperature(head, found.temperature)
+    run.details["calibration"] = found.details()
+    notes = [str(found)]
+    shares = probabilities(logits / found.temperature, several=several)
+    thresholds = None
+    if several:
+        thresholds = find_thresholds(shares, valid.targets)
+        run.details["thresholds"] = thresholds
+    if note := collapsed(guesses(shares, several=several), valid.targets, names):
+        notes.append(note)
+        run.details["collapsed"] = True
+    return measure(shares, valid.targets, names, None if thresholds is None else np.array(thresholds)), notes
+
+
+def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) -> str | None:
+    """Tell, in a sentence, if all documents were taken for the same although they are not."""
+    if len(guess) < 2 or (guess != guess[0]).any() or (truth == truth[0]).all():
+        return None
+    if guess.ndim == 2:
+        said = ", ".join(repr(name) for name, there in zip(names, guess[0], strict=True) if there) or "no label at all"
+        what = f"every validation document was given {said}"
+    else:
+        what = f"every validation document was taken for {names[int(guess[0])]!r}"
+    return (
+        f"warning: {what}: training has collapsed, and the classifier tells nothing apart. Give more examples, train "
+        "longer (--epochs), or with another rate (--lr)."
+    )
+
+
+def _look_at(train: LabelledData) -> list[str]:
+    """Refuse what cannot be learnt; say what is little."""
+    check_classes(train)
+    counts = Counter(itertools.chain.from_iterable(train.labels))
+    few = sorted((name for name in counts if counts[name] < FEW), key=lambda name: counts[name])
+    if not few:
+        return []
+    shown = ", ".join(f"{name!r} {counts[name]}" for name in few[:5]) + (", …" if len(few) > 5 else "")
+    return [f"note: few examples of {len(few)} of {len(counts)} classes ({shown}): expect little of these"]
+
+
+def _prepare(
+    start: Run, data: LabelledData, documents: Documents, options: FitOptions, *, pretrained: bool, keep_head: bool
+) -> tuple[Model, Reading, Freeze]:
+    """Make the model that is trained, and settle how it reads and what of it stays."""
+    model = start.model
+    torch.manual_seed(options.seed)
+    config = model.config
+    freeze = options.freeze
+    # Of random weights nothing is worth keeping; but layers that take no part in one run take none in the other.
+    if freeze is None:
+        freeze = "layers" if len(model.base.layers) and is_bag(model.base.eval()) else "none"
+    as_bag = config.pooling == "mean" and is_bag(model.base) and (freeze == "layers" or not len(model.base.layers))
+    dropout = options.dropout
+    head_dropout = (0.1 if dropout is None else dropout) if as_bag else 0.0
+    head = dataclasses.replace(config.classifier(len(data.names), data.multilabel), dropout=head_dropout)
+    made = reheaded(model, head, dropout) if pretrained else same_shape(model, head, dropout, documents.ids)
+    if keep_head:
+        _keep_head(start, made, data.names)
+    reading = Reading(options.length, options.long)
+    limit = reading.limit(model.base if as_bag or freeze == "base" else made.base.train())
+    if made.config.positions == "learned" and limit > made.config.maxlen:
+        raise UserError(f"--length {limit}: this base reads at most {made.config.maxlen} tokens.")
+    return made.eval(), Reading(None if options.length is None and as_bag else limit, options.long), freeze
+
+
+def _keep_head(start: Run, made: Model, names: Sequence[str]) -> None:
+    if start.labels != list(names) or not isinstance(start.model.head, ClassifierHead):
+        raise UserError("the head can be kept only if the run is a classifier of the same classes.")
+    assert made.head is not None  # noqa: S101 (for the type checker)
+    made.head.load_state_dict(start.model.head.state_dict())
+
+
+def _class_weights(truth: NDArray[Any], classes: int) -> NDArray[np.float32]:
+    """Weigh classes so that all count the same: (K,). Of several labels: so that yes counts as much as no."""
+    if truth.ndim == 2:
+        yes = truth.sum(0)
+        several: NDArray[np.float32] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100).astype(np.float32)
+        return several
+    counts = np.bincount(truth, minlength=classes)
+    weights: NDArray[np.float32] = (len(truth) / (classes * np.maximum(counts, 1))).astype(np.float32)
+    return weights
+
+
+def _epochs(options: FitOptions, examples: int) -> float:
+    """How often the examples are read, unless the user says: few ones more often."""
+    return min(30.0, max(4.0, 16_000 / max(1, examples))) if options.epochs is None else options.epochs
+
+
+def _train(
+    objective: Classify,
+    options: FitOptions,
+    examples: int,
+    directory: Path | None,
+    *,
+    resume: bool,
+    quiet: bool,
+    say: Callable[[str], None],
+    world: World | None,
+) -> tuple[State, list[dict[str, Any]]]:
+    """Train; give where it ended, and all lines of metrics."""
+    epochs = _epochs(options, examples)
+    steps = max(1, round(epochs * objective.steps_in_epoch()))
+    looks = options.validations or max(1, round(epochs))
+    settings = dataclasses.replace(options, validations=min(looks, steps))
+    phase = Phase(objective, Budget("steps", steps), _rates(objective, options), options.patience)
+    lines: list[dict[str, Any]] = []
+    if world is None:
+        with join_world(options.device) as joined:
+            return _train_in(joined, phase, settings, directory, resume, quiet, say, lines)
+    return _train_in(world, phase, settings, directory, resume, quiet, say, lines)
+
+
+def _train_in(
+    world: World,
+    phase: Phase,
+    options: FitOptions,
+    directory: Path | None,
+    resume: bool,
+    quiet: bool,
+    say: Callable[[str], None],
+    lines: list[dict[str, Any]],
+) -> tuple[State, list[dict[str, Any]]]:
+    try:
+        state = train_phases([phase], options, world, directory, resume=resume, quiet=quiet, say=say, lines=lines)
+    except Stopped as stopped:
+        if directory is None:
+            raise KeyboardInterrupt from stopped
+        raise
+    return state, lines if directory is None else read(directory / NAME)
+
+
+def _rates(objective: Classify, options: FitOptions) -> Rates:
+    """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
+    width = (256 / objective.model.config.nhid) ** 0.5
+    rate = LAYERS * width if objective.mode == "padded" else HEAD
+    return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
+
+
+def _say_cut(objective: Classify, reading: Reading) -> str:
+    what = {
+        "head": "their beginning is read",
+        "tail": "their end is read",
+        "head+tail": "a quarter from the beginning and three quarters from the end are read",
+        "windows": "they are read in windows, whose scores are averaged",
+    }[reading.long]
+    total = len(objective.train_documents)
+    return f"{objective.pieces.cut:,} of {total:,} documents are longer than {objective.longest:,} tokens: {what}"
+
+
+def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:
+    """Put the curve together out of the lines of metrics."""
+    points: list[Point] = []
+    losses: list[tuple[int, float]] = []
+    before = 0
+    for line in lines:
+        if line["kind"] == "train":
+            losses.append((line["step"] - before, line["loss"]))
+            before = line["step"]
+            continue
+        weight = sum(steps for steps, _ in losses)
+        mean = sum(steps * loss for steps, loss in losses) / weight if weight else None
+        found = {name: line.get(name) for name in ("loss", "accuracy", "macro_f1")}
+        numbers = {name: float("nan") if value is None else value for name, value in found.items()}
+        points.append(Point(line["step"] / steps_in_epoch, line["step"], line["seconds"], mean, **numbers))
+        losses = []
+    return points
+
+
+def _details(
+    options: FitOptions,
+    train: LabelledData,
+    valid: LabelledData,
+    reading: Reading,
+    freeze: Freeze,
+    state: State,
+    base: Run | None,
+) -> dict[str, Any]:
+    """Say how the classifier came about, as JSON can hold it."""
+    known = {each.name for each in dataclasses.fields(FitOptions)}
+    given = {name: value for name, value in dataclasses.asdict(options).items() if name in known}
+    return {
+        "objective": "classify",
+        "method": "gradient",
+        "options": given,
+        "seed": options.seed,
+        "freeze": freeze,
+        "reading": dataclasses.asdict(reading),
+        "examples": {
+            "train": len(train),
+            "valid": len(valid),
+            "train_fingerprint": train.fingerprint(),
+            "valid_fingerprint": valid.fingerprint(),
+        },
+        "base": None if base is None else {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
+        "steps": state.step,
+        "best_step": state.best_step,
+        "seconds": round(state.seconds, 1),
+        "rehead": rehead.__version__,
+    }

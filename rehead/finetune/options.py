@@ -1,0 +1,103 @@
+"""The options of fine-tuning. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rehead.errors import UserError
+from rehead.model.dials import DialOptions
+from rehead.options import CommonOptions, flag, positional
+from rehead.text.documents import ReadOptions
+from rehead.training.options import TrainingOptions, check_training
+
+Freeze = Literal["base", "layers", "embeddings", "none"]
+
+
+@dataclass(kw_only=True)
+class FitOptions(TrainingOptions):
+    """How a classifier is trained by gradient; which data and which base are the caller's own."""
+
+    freeze: Freeze | None = None
+    """What stays as it is: base (the head alone is trained), layers, embeddings, none. Left out: the layers, if
+    pretraining has not touched them; else none."""
+
+    epochs: float | None = flag(None, metavar="N")
+    "Read the examples this many times (default: by their number, 30 times for few to 4 for many)."
+
+    batch: int | None = flag(None, metavar="TOKENS")
+    "Tokens in a step (default: about 4,096 where layers read, 32 documents where none does; less for few examples)."
+
+    length: int | None = flag(None, metavar="T")
+    "Tokens read at once (default: 256 where layers read, else the whole document)."
+
+    long: Literal["head", "tail", "head+tail", "windows"] = "head+tail"
+    "What is read of a longer document; the scores of several windows are averaged."
+
+    dropout: float | None = None
+    "Share of values zeroed in training (default: the base's own; 0.1 where no layer reads)."
+
+    class_weights: Literal["none", "balanced"] = "none"
+    "Whether rare classes count more, so that all count the same."
+
+    unfreeze: float | None = flag(None, metavar="EPOCHS")
+    "Begin with the head alone, and let one more layer move after so many epochs, from the top."
+
+    layer_decay: float = 1.0
+    "Learning rate of each layer, as a share of that of the layer above it."
+
+    patience: int | None = flag(None, metavar="EPOCHS")
+    "Stop after so many epochs that validation found no better (default: go on; the best epoch is kept anyway)."
+
+    validations: int = flag(0, metavar="N")
+    "How often validation is looked at; 0: after every epoch."
+
+
+@dataclass(kw_only=True)
+class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
+    """Make a classifier out of a base and labelled text."""
+
+    labelled: list[str] = positional(metavar="LABELLED")
+    "Labelled text: csv, tsv, jsonl or parquet files, or folders with one subfolder per class."
+
+    out: Path = flag(metavar="RUN")
+    "Directory of the run."
+
+    base: Path | None = flag(None, name="--from", metavar="RUN")
+    "A pretrained run: its head is replaced."
+
+    scratch: bool = False
+    "Train the same from random weights: the shape of --preset, or of --from where both are given."
+
+    valid: list[str] | None = flag(None, metavar="FILE")
+    "Labelled text for validation. Left out: a part of the examples, drawn by the seed."
+
+    preset: Literal["lab", "small", "base", "bag"] = "small"
+    "With --scratch: the shape of the model."
+
+    tokenizer: Path | None = None
+    "With --scratch: a tokenizer.json or SentencePiece .model. Left out: one is trained on the examples."
+
+    vocab: int | None = flag(None, metavar="N")
+    "With --scratch: size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
+
+    resume: bool = False
+    "Go on with a run that was interrupted: the same command, and this."
+
+    overwrite: bool = False
+    "Replace a run that is already there."
+
+
+def check_fit(options: FitOptions) -> None:
+    """Refuse values that make no sense, by the name of the flag."""
+    check_training(options)
+    above_zero = ("epochs", "batch", "length", "unfreeze", "patience")
+    for name in above_zero:
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name} {value:g}: must be above 0.")
+    if options.dropout is not None and not 0 <= options.dropout < 1:
+        raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
+    if not 0 < options.layer_decay <= 1:
+        raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
