@@ -46,6 +46,12 @@ COMMANDS: dict[str, Command] = {
         "command",
         "train a base on unlabelled text",
     ),
+    "compare": Command(
+        "rehead.compare.command",
+        "CompareOptions",
+        "command",
+        "compare scratch, pretrained and linear baselines on the same labels, and write a report",
+    ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",

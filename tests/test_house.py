@@ -93,6 +93,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
     [
         ["--help"],
         ["--version"],
+        ["compare", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
         ["generate", "--help"],

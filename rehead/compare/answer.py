@@ -7,7 +7,8 @@ counts if the paired bootstrap and McNemar's test, with every seed, agree on it 
 
 from __future__ import annotations
 
-from rehead.compare.results import BASELINES, Paired, Results, Score
+from rehead.compare.kinds import BASELINES
+from rehead.compare.results import Paired, Results, Score
 
 SIGNIFICANT = 0.05
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.compare.results import Confusion, Curve, Kind, Reliability, Results
+from rehead.compare.kinds import Kind
+from rehead.compare.results import Confusion, Curve, Reliability, Results
 from rehead.figures import new_figure, style
 
 if TYPE_CHECKING:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
+from rehead.compare.kinds import Kind
 from rehead.compare.statistics import Difference, Interval, Mcnemar, Summary
 from rehead.disk import read_json
 from rehead.errors import DamagedError, shown
 
 FORMAT = 1
-Kind = Literal["scratch", "pretrained", "frozen", "recipe", "tfidf", "nbsvm"]
-BASELINES: tuple[Kind, ...] = ("tfidf", "nbsvm")
 
 T = TypeVar("T")
 

@@ -15,8 +15,9 @@ Shapes: S seeds, N documents, K classes. Answers are 0/1 tables (N, K), so that 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,14 +99,22 @@ def macro_f1_over_documents(truth: Flags, answers: Flags, seed: int = 0, draws: 
         for each in answers:
             hits = counts @ (truth & each).astype(np.float64)  # (draws, K)
             named = counts @ truth.astype(np.float64) + counts @ each.astype(np.float64)
-            over_seeds += f1_of(hits, named).mean(1) / len(answers)
+            over_seeds += _macro_f1(hits, named) / len(answers)
         found.append(over_seeds)
     return _middle(np.concatenate(found))
 
 
-def f1_of(hits: Floats, named: Floats) -> Floats:
-    """F1 out of how often a class was rightly named, and how often it was named or was there; 0 where never."""
-    return 2 * hits / np.maximum(named, 1)
+def macro_f1(truth: Flags, answer: Flags) -> float:
+    """Mean F1 of the classes that are there or were named. truth, answer: (N, K)."""
+    hits, named = (truth & answer).sum(0).astype(np.float64), truth.sum(0) + answer.sum(0).astype(np.float64)
+    return float(_macro_f1(hits[None], named[None])[0])
+
+
+def _macro_f1(hits: Floats, named: Floats) -> Floats:
+    """Mean over the classes of F1, out of how often each was rightly named, and was named or there. (D, K) → (D,)."""
+    there = named > 0
+    scores = 2 * hits / np.maximum(named, 1)
+    return np.asarray((scores * there).sum(1) / np.maximum(there.sum(1), 1))
 
 
 def mcnemar(first: Flags, second: Flags) -> Mcnemar:
@@ -134,8 +143,17 @@ def paired_bootstrap(first: Flags, second: Flags, seed: int = 0, draws: int = DR
     return Difference(float(gain.mean()), _middle(found), min(1.0, 2 * (against + 1) / (draws + 1)))
 
 
-def _resampled(documents: int, seed: int, draws: int) -> Iterator[Floats]:
-    """Give how often each document is drawn, in blocks of draws. (draws, N)."""
+def _resampled(documents: int, seed: int, draws: int) -> Iterable[Floats]:
+    """Give how often each document is drawn, in blocks of draws; those of a small part are kept. (draws, N)."""
+    return _kept(documents, seed, draws) if documents * draws <= BLOCK else _drawn(documents, seed, draws)
+
+
+@functools.lru_cache(maxsize=2)
+def _kept(documents: int, seed: int, draws: int) -> list[Floats]:
+    return list(_drawn(documents, seed, draws))
+
+
+def _drawn(documents: int, seed: int, draws: int) -> Iterator[Floats]:
     chance = np.random.default_rng(seed)
     step = max(1, BLOCK // documents)
     for start in range(0, draws, step):

@@ -7,7 +7,7 @@ import pytest
 
 from rehead.compare.statistics import (
     accuracy_over_documents,
-    f1_of,
+    macro_f1,
     macro_f1_over_documents,
     mcnemar,
     over_seeds,
@@ -61,15 +61,17 @@ def test_macro_f1_over_documents_against_scikit_learn() -> None:
     table = np.eye(3, dtype=bool)
     interval = macro_f1_over_documents(table[truth], table[answers], seed=5, draws=300)
     drawn = np.random.default_rng(5).integers(90, size=(300, 90))
-    found = [
-        np.mean([f1_score(truth[rows], each[rows], average="macro", labels=[0, 1, 2]) for each in answers])
-        for rows in drawn
-    ]
+    found = [np.mean([f1_score(truth[rows], each[rows], average="macro") for each in answers]) for rows in drawn]
     assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(found, (0.025, 0.975))))
 
 
-def test_f1_of_a_class_that_never_occurs_is_nothing() -> None:
-    assert f1_of(np.array([0.0, 3.0]), np.array([0.0, 8.0])).tolist() == [0.0, 0.75]
+def test_macro_f1_leaves_out_a_class_that_nobody_has_or_names() -> None:
+    from rehead.finetune import measures
+
+    truth, answer = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
+    table = np.eye(4, dtype=bool)
+    assert macro_f1(table[truth], table[answer]) == pytest.approx((2 / 4 + 4 / 6) / 2)
+    assert macro_f1(table[truth], table[answer]) == pytest.approx(measures.macro_f1(truth, answer, 4))
 
 
 def test_the_paired_bootstrap_sees_a_difference_and_sees_none() -> None:

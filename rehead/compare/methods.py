@@ -1,0 +1,101 @@
+"""Each way from labels to a classifier, behind one function: `learn`.
+
+Scratch and pretrained are the same call of `rehead.finetune.fit.fit` with the same options; only the weights that they
+start from differ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rehead.compare.baselines import fit_baseline
+from rehead.compare.kinds import ABOUT, BASELINES, TITLES, Kind
+from rehead.compare.options import CompareOptions
+from rehead.compare.results import Method, Moment
+from rehead.finetune.fit import Fitted, Point, fit
+from rehead.finetune.options import FitOptions
+from rehead.model.config import to_dict
+from rehead.model.reading import class_probabilities
+from rehead.model.run import Run
+from rehead.text.documents import LabelledData
+
+
+@dataclass
+class Learner:
+    """A classifier that has learnt, and what that took."""
+
+    predict: Callable[[Sequence[str]], NDArray[np.floating]]
+    "Texts → probabilities (N, K)."
+    seconds: float
+    curve: list[Moment] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    thresholds: list[float] | None = None
+    "Of several labels: from which probability on each is given."
+
+
+def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
+    """List what is compared: scratch once for each shape, what starts from a run once for each run."""
+    found: list[Method] = []
+    shapes: list[object] = []
+    started: tuple[Kind, ...] = ("scratch", "pretrained", "frozen", "recipe")
+    for kind in started:
+        if kind not in options.methods:
+            continue
+        for name, run in runs.items():
+            shape = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+            if kind == "scratch" and shape in shapes:
+                continue
+            shapes += [shape] if kind == "scratch" else []
+            several = len(runs) > 1
+            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({name})") if several else (kind, TITLES[kind])
+            size = sum(each.numel() for each in run.model.base.parameters())
+            found.append(Method(key, kind, title, ABOUT[kind], name, size))
+    return found + [Method(kind, kind, TITLES[kind], ABOUT[kind]) for kind in BASELINES if kind in options.methods]
+
+
+def learn(
+    method: Method,
+    run: Run | None,
+    train: LabelledData,
+    valid: LabelledData,
+    seed: int,
+    options: CompareOptions,
+) -> Learner:
+    """Train a method on these labels. `run` is the one that it starts from, or whose shape it has."""
+    began = time.perf_counter()
+    if method.kind in ("tfidf", "nbsvm"):
+        baseline = fit_baseline(method.kind, train, train.names, seed)
+        return Learner(baseline.predict, baseline.seconds, notes=baseline.notes)
+    assert run is not None, method  # noqa: S101 (every other method has one)
+    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=options.length, lr=options.lr, seed=seed)
+    if method.kind == "scratch":
+        return _learner(fit(train, valid, like=run, options=settings), began)
+    if method.kind == "pretrained":
+        return _learner(fit(train, valid, base=run, options=settings), began)
+    if method.kind == "frozen":
+        settings.freeze = "base"
+        return _learner(fit(train, valid, base=run, options=settings), began, curve=False)
+    raise NotImplementedError(method.kind)
+
+
+def _learner(fitted: Fitted, began: float, *, curve: bool = True) -> Learner:
+    run = fitted.run
+    moments = [_moment(point) for point in fitted.curve] if curve else []
+    return Learner(
+        lambda texts: class_probabilities(run, texts),
+        time.perf_counter() - began,
+        moments,
+        fitted.notes,
+        run.details.get("thresholds"),
+    )
+
+
+def _moment(point: Point) -> Moment:
+    loss = point.loss if math.isfinite(point.loss) else None
+    return Moment(point.epoch, point.seconds, point.accuracy, point.macro_f1, loss)
