@@ -159,7 +159,6 @@ def test_a_baselines_figure_is_what_a_baseline_alone_gets(files: Path, base: Pat
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     """Have somebody press Ctrl-C at the n-th training; give the list of what was trained."""
-
     learn = experiment.learn
 
     def arrange(after: int) -> list[str]:
