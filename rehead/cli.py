@@ -52,6 +52,12 @@ COMMANDS: dict[str, Command] = {
         "command",
         "compare scratch, pretrained and linear baselines on the same labels, and write a report",
     ),
+    "demo": Command(
+        "rehead.compare.demo",
+        "DemoOptions",
+        "command",
+        "the whole story on built-in film reviews, in minutes, ending with a report",
+    ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",

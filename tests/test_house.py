@@ -94,6 +94,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["--help"],
         ["--version"],
         ["compare", "--help"],
+        ["demo", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
         ["generate", "--help"],

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
 
 if TYPE_CHECKING:
-    from rehead.compare.results import Results
+    from rehead.compare.results import Method, Results
 
 __all__ = ["CompareOptions", "command", "compare"]
 
@@ -36,8 +37,14 @@ def command(options: CompareOptions) -> int:
     return int(any(not each.passed for each in results.guards.controls))
 
 
-def compare(options: CompareOptions, said: str) -> Results:
-    """Compare, and write `results.json` and `report.html`. `said` is the command that the report gives."""
+def compare(
+    options: CompareOptions, said: str, wanted: Callable[[Method, int], bool] = lambda method, labels: True
+) -> Results:
+    """Compare, and write `results.json` and `report.html`.
+
+    `said` is the command that the report gives. `wanted` may leave out methods, or numbers of labels for some of them;
+    every method that stays learns from the most labels.
+    """
     check_compare(options)
     began = time.monotonic()
     from rehead.compare.data import prepare
@@ -59,7 +66,7 @@ def compare(options: CompareOptions, said: str) -> Results:
             f"--labels {counts[-1]}: there are {len(parts.train):,} labels to learn from"
             f"{'' if options.test and options.valid else ' after the split'}. Ask for fewer."
         )
-    methods = list_methods(options, runs)
+    methods = [each for each in list_methods(options, runs) if wanted(each, counts[-1])]
     fingerprints = {
         "train": parts.train.fingerprint(),
         "valid": parts.valid.fingerprint(),
@@ -67,7 +74,11 @@ def compare(options: CompareOptions, said: str) -> Results:
         "runs": {name: _digest(Path(name)) for name in runs},
     }
     out = open_directory(options, fingerprints)
-    trials = list_trials(methods, counts, options)
+    trials = [
+        trial
+        for trial in list_trials(methods, counts, options)
+        if wanted(next(each for each in methods if each.key == trial.method), trial.labels)
+    ]
     outcomes = run_trials(trials, methods, runs, parts, options, out)
     results = score(outcomes, methods, counts, parts, _facts(options, said, time.monotonic() - began))
     write_report(results, out, quiet=options.quiet)

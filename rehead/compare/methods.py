@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ class Learner:
 def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
     """List what is compared: scratch once for each shape, what starts from a run once for each run."""
     found: list[Method] = []
+    last = [Path(name).name for name in runs]
+    short = {name: Path(name).name if last.count(Path(name).name) == 1 else name for name in runs}
     shapes: list[object] = []
     started: tuple[Kind, ...] = ("scratch", "pretrained", "frozen", "recipe")
     for kind in started:
@@ -53,7 +56,7 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
                 continue
             shapes += [shape] if kind == "scratch" else []
             several = len(runs) > 1
-            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({name})") if several else (kind, TITLES[kind])
+            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({short[name]})") if several else (kind, TITLES[kind])
             size = sum(each.numel() for each in run.model.base.parameters())
             found.append(Method(key, kind, title, ABOUT[kind], name, size))
     return found + [Method(kind, kind, TITLES[kind], ABOUT[kind]) for kind in BASELINES if kind in options.methods]

@@ -81,6 +81,7 @@ def score(
         (method.key, count): _scored(outcomes, method.key, count, truth, several)
         for method in methods
         for count in counts
+        if any((each.method, each.labels, each.shuffled) == (method.key, count, False) for each in outcomes)
     }
     parts.facts.classes = dict(zip(parts.names, truth.sum(0).tolist(), strict=True))
     results = Results(
@@ -182,6 +183,7 @@ def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Pair
         )
         for first, second in wanted
         for count in results.counts
+        if (first, count) in table and (second, count) in table
     ]
 
 
