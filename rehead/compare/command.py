@@ -18,7 +18,7 @@ from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
 
 if TYPE_CHECKING:
-    from rehead.compare.results import Method, Results
+    from rehead.compare.results import Method, Results, RunFacts
 
 __all__ = ["CompareOptions", "command", "compare"]
 
@@ -80,7 +80,9 @@ def compare(
         if wanted(next(each for each in methods if each.key == trial.method), trial.labels)
     ]
     outcomes = run_trials(trials, methods, runs, parts, options, out)
-    results = score(outcomes, methods, counts, parts, _facts(options, said, time.monotonic() - began))
+    facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
+    facts.seconds = time.monotonic() - began
+    results = score(outcomes, methods, counts, parts, facts)
     write_report(results, out, quiet=options.quiet)
     shutil.rmtree(out / WORK)
     return results
@@ -150,7 +152,20 @@ def _digest(run: Path) -> str:
     return sha256(run / "config.json")
 
 
-def _facts(options: CompareOptions, said: str, seconds: float) -> Any:  # noqa: ANN401 (RunFacts, not imported up here)
+def _pretrained(name: str, details: dict[str, Any]) -> str:
+    """Say how a run came about, as far as it knows."""
+    seconds, tokens, text = details.get("seconds"), details.get("tokens"), details.get("text")
+    said = f"{name}: pretrained with the objective {details.get('objective', 'that it does not say')}"
+    if isinstance(text, dict) and "documents" in text:
+        said += f" on {text['documents']:,} documents without labels"
+    if tokens and seconds:
+        from rehead.progress import duration
+
+        said += f", {tokens:,} tokens in {duration(seconds)}"
+    return said + "."
+
+
+def _facts(options: CompareOptions, said: str, runs: list[str]) -> RunFacts:
     import dataclasses
     import json
 
@@ -161,4 +176,4 @@ def _facts(options: CompareOptions, said: str, seconds: float) -> Any:  # noqa: 
     versions |= {name: metadata.version(name) for name in ("torch", "scikit-learn", "numpy")}
     given = json.loads(json.dumps(dataclasses.asdict(options), default=str))
     today = datetime.datetime.now().astimezone().date().isoformat()
-    return RunFacts(said, given, versions, os.cpu_count() or 1, seconds, today)
+    return RunFacts(said, given, versions, os.cpu_count() or 1, 0.0, today, runs)

@@ -8,6 +8,7 @@ each, need not be kept. `plan.json` says what was asked for; a comparison that i
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import time
@@ -48,9 +49,10 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Name of its file, without what a file name cannot hold."""
-        plain = "".join(each if each.isalnum() or each in "-_." else "_" for each in self.method)
-        return f"{plain}-{self.labels}-{self.seed}{'-shuffled' if self.shuffled else ''}.npz"
+        """Name of its file; the path of a run, which a method's key may hold, is told by its digest."""
+        kind, _, run = self.method.partition(":")
+        which = f"-{hashlib.sha256(run.encode(errors='surrogateescape')).hexdigest()[:12]}" if run else ""
+        return f"{kind}{which}-{self.labels}-{self.seed}{'-shuffled' if self.shuffled else ''}.npz"
 
 
 @dataclass

@@ -175,19 +175,21 @@ def _details(results: Results) -> str:
 
 
 def _pairs(results: Results) -> str:
-    lines = []
+    lines: list[str] = []
+    others: list[str] = []
     for pair in results.paired:
         first, second = results.method(pair.first).title, results.method(pair.second).title
         ahead, behind = (second, first) if pair.difference.mean > 0 else (first, second)
         verdict = '<span class="yes">more than chance</span>' if significant(pair) else "may be chance"
         tests = ", ".join(f"{each.only_second}:{each.only_first} ({chance(each.p)})" for each in pair.by_seed)
-        lines.append(
+        (lines if pair.labels == results.counts[-1] else others).append(
             f"<li>With {pair.labels:,} labels, <b>{escape(ahead)}</b> is {points(pair.difference.mean)} ahead of "
             f"<b>{escape(behind)}</b> ({between(pair)}; paired bootstrap {chance(pair.difference.p)}): {verdict}. "
             f'<span class="note">Documents that only {escape(second)}, and only {escape(first)}, got right, seed by '
             f"seed, with McNemar's exact test: {tests}.</span></li>"
         )
-    return f"<h2>Is it chance?</h2><ul>{''.join(lines)}</ul>" if lines else ""
+    more = f"<details><summary>With fewer labels</summary><ul>{''.join(others)}</ul></details>" if others else ""
+    return f"<h2>Is it chance?</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""
 
 
 def _answers(results: Results, pictures: dict[str, str]) -> str:
@@ -274,7 +276,7 @@ def _again(results: Results) -> str:
         + ", ".join(f"{name} {version}" for name, version in run.versions.items())
         + ".",
     ]
-    listed = "".join(f"<li>{escape(fact)}</li>" for fact in facts)
+    listed = "".join(f"<li>{escape(fact)}</li>" for fact in (*run.runs, *facts))
     notes = _notes(_scores(results), results)
     return (
         f"<h2>What was run</h2><ul>{methods}</ul><ul>{listed}</ul>{notes}"

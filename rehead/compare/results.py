@@ -219,6 +219,8 @@ class RunFacts:
     cores: int
     seconds: float
     date: str
+    runs: list[str]
+    "How each pretrained run came about, a sentence each."
 
 
 @dataclass

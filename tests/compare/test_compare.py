@@ -91,6 +91,7 @@ def test_everything_is_in_the_results(whole: Path) -> None:
     assert (results.counts, results.seeds) == ([20, 60], 2)
     assert len(results.scores) == 2 * len(kinds)
     assert results.guards.opened == 1
+    assert "pretrained with the objective bag on 200 documents without labels" in results.run.runs[0]
     assert {each.method for each in results.guards.controls} == set(kinds) - {"scratch"}
     assert results.data.sizes == {"train": 76, "valid": 20, "test": 24}
     assert "held out" in results.data.test
