@@ -113,7 +113,7 @@ def _demo(options: DemoOptions, said: str) -> int:
         labelled=[str(data / "train.csv")],
         valid=[str(data / "valid.csv")],
         test=[str(data / "test.csv")],
-        base=[str(options.out / LAB), str(options.out / BASE)],
+        base=[str(options.out / BASE), str(options.out / LAB)],
         out=report,
         labels=options.labels,
         seeds=options.seeds,

@@ -14,6 +14,7 @@ from string import Template
 from rehead.compare.answer import between, chance, percent, points, significant
 from rehead.compare.results import Control, Interval, Method, Mistake, Reach, Results, Score, Summary
 from rehead.progress import duration
+from rehead.text.documents import place
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_CHARACTERS = 420  # of a text that was got wrong
@@ -224,8 +225,8 @@ def _mistake(mistake: Mistake) -> str:
     linear = f"; the linear model says {mistake.baseline}" if mistake.baseline is not None else ""
     said = f"says {mistake.answer} ({percent(mistake.confidence)}), is {mistake.truth}{linear}"
     return (
-        f'<div class="mistake"><p><b>{escape(said)}</b> <span class="note">{escape(mistake.source)} '
-        f"{mistake.line:,}</span></p><p>{escape(text)}</p></div>"
+        f'<div class="mistake"><p><b>{escape(said)}</b> <span class="note">'
+        f"{escape(place(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
     )
 
 
@@ -326,4 +327,8 @@ def _spread(summary: Summary) -> str:
 
 
 def _range(interval: Interval | None) -> str:
-    return "" if interval is None else f"<small>{100 * interval.low:.1f}–{100 * interval.high:.1f}</small>"
+    if interval is None:
+        return ""
+    # Student's interval does not know that there is nothing above 100 %.
+    low, high = max(0.0, 100 * interval.low), min(100.0, 100 * interval.high)
+    return f"<small>{low:.1f}–{high:.1f}</small>"
