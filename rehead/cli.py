@@ -46,6 +46,18 @@ COMMANDS: dict[str, Command] = {
         "command",
         "train a base on unlabelled text",
     ),
+    "finetune": Command(
+        "rehead.finetune.command",
+        "FinetuneOptions",
+        "command",
+        "make a classifier out of a base and labelled text",
+    ),
+    "evaluate": Command(
+        "rehead.use.evaluate",
+        "EvaluateOptions",
+        "evaluate",
+        "measure a classifier on labelled text",
+    ),
     "compare": Command(
         "rehead.compare.command",
         "CompareOptions",

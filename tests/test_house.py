@@ -97,6 +97,8 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["demo", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
+        ["finetune", "--help"],
+        ["evaluate", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
         ["data", "--help"],

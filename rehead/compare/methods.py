@@ -21,6 +21,7 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment
 from rehead.finetune.fit import Fitted, Point, fit
 from rehead.finetune.options import FitOptions
+from rehead.finetune.probe import fit_probe
 from rehead.model.config import to_dict
 from rehead.model.reading import class_probabilities
 from rehead.model.run import Run
@@ -78,22 +79,20 @@ def learn(
     assert run is not None, method  # noqa: S101 (every other method has one)
     settings = FitOptions(epochs=options.epochs, batch=options.batch, length=options.length, lr=options.lr, seed=seed)
     if method.kind == "scratch":
-        return _learner(fit(train, valid, like=run, options=settings), began)
+        return _learner(fit(train, valid, like=run, options=settings), began, curve=True)
     if method.kind == "pretrained":
-        return _learner(fit(train, valid, base=run, options=settings), began)
+        return _learner(fit(train, valid, base=run, options=settings), began, curve=True)
     if method.kind == "frozen":
-        settings.freeze = "base"
-        return _learner(fit(train, valid, base=run, options=settings), began, curve=False)
+        return _learner(fit_probe(train, None, base=run, options=FitOptions(seed=seed)), began)
     raise NotImplementedError(method.kind)
 
 
-def _learner(fitted: Fitted, began: float, *, curve: bool = True) -> Learner:
+def _learner(fitted: Fitted, began: float, *, curve: bool = False) -> Learner:
     run = fitted.run
-    moments = [_moment(point) for point in fitted.curve] if curve else []
     return Learner(
         lambda texts: class_probabilities(run, texts),
         time.perf_counter() - began,
-        moments,
+        [_moment(point) for point in fitted.curve] if curve else [],
         fitted.notes,
         run.details.get("thresholds"),
     )

@@ -90,6 +90,8 @@ def fold_temperature(head: ClassifierHead, temperature: float) -> None:
     with torch.no_grad():
         head.linear.weight.div_(temperature)
         head.linear.bias.div_(temperature)
+        if head.words is not None:
+            head.words.weight.div_(temperature)
 
 
 def probabilities(logits: NDArray[Any], *, several: bool) -> Floats:

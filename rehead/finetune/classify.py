@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rehead.finetune.linear_start import solve_head
 from rehead.finetune.options import Freeze
 from rehead.model.grams import find_grams, rows_of
 from rehead.model.heads import ClassifierHead
@@ -97,11 +98,13 @@ class Classify(Objective):
         unfreeze: float = 0.0,
         pad: int = 0,
         seed: int = 0,
+        keep_head: bool = False,
     ) -> None:
         """Train a model that has a classifier head.
 
         `batch` is in tokens. `class_weights` (K,): how much an example of each class counts (that has the label, of
         several). `unfreeze`: after every such fraction of the run, one more layer begins to move, from the top.
+        `keep_head`: the head is a good one already; otherwise it starts anew.
         """
         super().__init__(model)
         if not isinstance(model.head, ClassifierHead):
@@ -116,7 +119,12 @@ class Classify(Objective):
         self.pieces, parts = cut(train.ids, self.longest, reading.long)
         self.lengths = np.array([len(each) for each in parts], np.int64)
         self.parts: list[Ints] = parts
-        self._standardise()
+        vectors = self._standardise()
+        if keep_head:
+            self._take_up()
+        elif vectors is not None:
+            self._start(vectors)
+        self.begins_able = keep_head or vectors is not None
         self.slots = rows_of(model.base)
         tokens = int(self.lengths.sum())
         if self.mode == "padded":
@@ -134,8 +142,11 @@ class Classify(Objective):
         base, mean = self.model.base, self.model.head.config.pooling == "mean"
         return "bag" if mean and is_bag(base) and (not len(base.layers) or self.freeze == "layers") else "padded"
 
-    def _standardise(self) -> None:
-        """Measure how the pooled vectors of the training documents are spread, where that is to be evened out."""
+    def _standardise(self) -> NDArray[Any] | None:
+        """Measure how the pooled vectors of the training documents are spread, where that is to be evened out.
+
+        Gives them standardised: (P, H).
+        """
         head = self._head()
         wide = head.linear.in_features
         vectors: NDArray[np.float32] | None = None
@@ -150,8 +161,19 @@ class Classify(Objective):
         self.register_buffer("shift", torch.from_numpy(shift), persistent=False)
         self.register_buffer("factor", torch.from_numpy(factor.astype(np.float32)), persistent=False)
         self.vectors = torch.from_numpy(vectors) if self.mode == "vectors" and vectors is not None else None
+        return None if vectors is None else (vectors - shift) * factor
 
-    def take_up(self) -> None:
+    def _start(self, vectors: NDArray[Any]) -> None:
+        """Begin with the head that fits the standardised vectors best."""
+        linear = self._head().linear
+        weight, bias = solve_head(
+            vectors, self.train_documents.targets[self.pieces.document], len(linear.bias), self.seed
+        )
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(weight))
+            linear.bias.copy_(torch.from_numpy(bias))
+
+    def _take_up(self) -> None:
         """Have the head, which reads vectors as they are, read standardised ones, and score the same."""
         linear = self._head().linear
         with torch.no_grad():

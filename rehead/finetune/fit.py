@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
-LAYERS, HEAD, ROWS = 3e-4, 3e-3, 0.02
+LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
 
 @dataclass
@@ -96,12 +96,14 @@ def fit(
     quiet: bool = True,
     say: Callable[[str], None] = lambda line: None,
     world: World | None = None,
+    begins: Callable[[], None] = lambda: None,
 ) -> Fitted:
     """Train a classifier on labelled text.
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
     Without one, `like` gives shape and tokenizer, and the weights are random. `directory` receives checkpoints and
-    metrics; without one nothing is written.
+    metrics; without one nothing is written. `begins` is called when nothing can be refused any more, before the first
+    step.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
@@ -109,7 +111,7 @@ def fit(
     start = base if base is not None else like
     if start is None or start.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
-    notes = _look_at(train)
+    notes = look_at(train)
     if valid is None:
         train, valid, note = draw_validation(train, options.seed)
         notes.append(note)
@@ -133,12 +135,12 @@ def fit(
         unfreeze=0.0 if options.unfreeze is None else options.unfreeze / _epochs(options, len(train)),
         pad=start.tokenizer.pad,
         seed=options.seed,
+        keep_head=keep_head,
     )
-    if keep_head:
-        objective.take_up()
     if objective.pieces.cut:
         notes.append(_say_cut(objective, reading))
         say(notes[-1])
+    begins()
     state, lines = _train(objective, options, len(train), directory, resume=resume, quiet=quiet, say=say, world=world)
     objective.fold()
     run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
@@ -172,23 +174,29 @@ def settle(
 
     Gives how it fares there, and what the user should know.
     """
+    return settle_scores(run, score_ids(run.model, valid.ids, reading), valid.targets, names, origin)
+
+
+def settle_scores(
+    run: Run, logits: NDArray[Any], truth: NDArray[Any], names: Sequence[str], origin: str
+) -> tuple[Measured, list[str]]:
+    """Do the same by scores (N, K) that held-out documents were given."""
     head = run.model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
     several = head.config.multilabel
-    logits = score_ids(run.model, valid.ids, reading)
-    found: Calibration = calibrate(logits, valid.targets, origin)
+    found: Calibration = calibrate(logits, truth, origin)
     fold_temperature(head, found.temperature)
     run.details["calibration"] = found.details()
     notes = [str(found)]
     shares = probabilities(logits / found.temperature, several=several)
     thresholds = None
     if several:
-        thresholds = find_thresholds(shares, valid.targets)
+        thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    if note := collapsed(guesses(shares, several=several), valid.targets, names):
+    if note := collapsed(guesses(shares, several=several), truth, names):
         notes.append(note)
         run.details["collapsed"] = True
-    return measure(shares, valid.targets, names, None if thresholds is None else np.array(thresholds)), notes
+    return measure(shares, truth, names, None if thresholds is None else np.array(thresholds)), notes
 
 
 def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) -> str | None:
@@ -206,7 +214,7 @@ def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) ->
     )
 
 
-def _look_at(train: LabelledData) -> list[str]:
+def look_at(train: LabelledData) -> list[str]:
     """Refuse what cannot be learnt; say what is little."""
     check_classes(train)
     counts = Counter(itertools.chain.from_iterable(train.labels))
@@ -262,7 +270,7 @@ def _class_weights(truth: NDArray[Any], classes: int) -> NDArray[np.float32]:
 
 def _epochs(options: FitOptions, examples: int) -> float:
     """How often the examples are read, unless the user says: few ones more often."""
-    return min(30.0, max(4.0, 16_000 / max(1, examples))) if options.epochs is None else options.epochs
+    return min(20.0, max(4.0, 10_000 / max(1, examples))) if options.epochs is None else options.epochs
 
 
 def _train(

@@ -24,7 +24,7 @@ class FitOptions(TrainingOptions):
     pretraining has not touched them; else none."""
 
     epochs: float | None = flag(None, metavar="N")
-    "Read the examples this many times (default: by their number, 30 times for few to 4 for many)."
+    "Read the examples this many times (default: by their number, 20 times for few to 4 for many)."
 
     batch: int | None = flag(None, metavar="TOKENS")
     "Tokens in a step (default: about 4,096 where layers read, 32 documents where none does; less for few examples)."
@@ -52,6 +52,9 @@ class FitOptions(TrainingOptions):
 
     validations: int = flag(0, metavar="N")
     "How often validation is looked at; 0: after every epoch."
+
+    warmup: float = 0.1
+    "Share of the run in which the learning rate rises."
 
 
 @dataclass(kw_only=True)
@@ -101,3 +104,22 @@ def check_fit(options: FitOptions) -> None:
         raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
+
+
+def check_finetuning(options: FinetuneOptions) -> None:
+    """Refuse what contradicts itself before anything is read or written."""
+    check_fit(options)
+    if options.base is None and not options.scratch:
+        raise UserError("what to start from? Give --from RUN (a pretrained run), or --scratch (random weights).")
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
+    if options.base is not None:
+        for name in ("tokenizer", "vocab", "nhid", "nlayers", "nhead"):
+            if getattr(options, name) is not None:
+                raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
+        if options.base.absolute() == options.out.absolute():
+            raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
+    if options.tokenizer is not None and options.vocab is not None:
+        raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+    if options.scratch and options.base is None and options.freeze not in (None, "none"):
+        raise UserError(f"--freeze {options.freeze} would keep random weights as they are. Drop it, or give --from.")

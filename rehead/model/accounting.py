@@ -149,7 +149,7 @@ def account(config: ModelConfig, classifier: Classifier, language_model: Languag
     dials["base"] = add(Part("base", tuple((name,) for name in summed)), "total")
 
     for whole, parts in zip(
-        WHOLE, (_language_model_head(config, language_model), _classifier_head(classifier)), strict=True
+        WHOLE, (_language_model_head(config, language_model), _classifier_head(config, classifier)), strict=True
     ):
         dials["head"] = sum(add(part, "part", models=[whole]) for part in parts)
         add(Part(whole, (("base",), ("head",))), "total", models=[whole])
@@ -198,10 +198,13 @@ def _language_model_head(config: ModelConfig, head: LanguageModel) -> list[Part]
     return [*parts, Part(name, matrix + shift, tensors)]
 
 
-def _classifier_head(head: Classifier) -> list[Part]:
+def _classifier_head(config: ModelConfig, head: Classifier) -> list[Part]:
     parts = [Part("pooling query", (("nhid",),), ("head.query",))] if head.pooling == "attention" else []
     wide: Product = (2,) if head.pooling == "max+mean" else ()
     products: tuple[Product, ...] = ((*wide, "nhid", "classes"), ("classes",))
+    if head.words:
+        rows = (("ntokens", "classes"), ("nbuckets", "classes")) if config.ngrams > 1 else (("ntokens", "classes"),)
+        parts.append(Part("words", rows, ("head.words.weight",)))
     return [*parts, Part(f"{head.classes}-class head", products, ("head.linear.weight", "head.linear.bias"))]
 
 

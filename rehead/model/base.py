@@ -21,6 +21,7 @@ from rehead.model.layers import Layer
 from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
 from rehead.model.ngrams import NGrams
 from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_turns
+from rehead.model.spread import Spread
 
 
 class Base(nn.Module):
@@ -40,6 +41,7 @@ class Base(nn.Module):
             self.positions = Learned(config.nhid, config.maxlen)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.nlayers))
+        self.spread = Spread(config)
         self.reset()
 
     def reset(self) -> None:

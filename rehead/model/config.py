@@ -19,7 +19,7 @@ from rehead.errors import ConfigError, shown
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 FeedForward = Literal["relu", "gelu", "swiglu"]
 Norm = Literal["post", "pre"]
-Pooling = Literal["last", "mean", "max+mean", "attention"]
+Pooling = Literal["last", "mean", "max+mean", "attention", "distinct"]
 
 C = TypeVar("C")
 
@@ -166,6 +166,12 @@ class Classifier:
 
     dropout: float = 0.0
     "Share of the pooled vector zeroed in training."
+
+    unit: bool = False
+    "Read the direction of the pooled vector alone: measured from the middle of documents, at the length one."
+
+    words: bool = False
+    "Let every token and n-gram score the classes by itself, too."
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rehead.errors import ConfigError
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
+from rehead.model.words import Words
 
 
 class LanguageModelHead(nn.Module):
@@ -40,7 +42,10 @@ class LanguageModelHead(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Pool a document into one vector and score the classes."""
+    """Pool a document into one vector and score the classes; its words may score them beside."""
+
+    centre: Tensor | None
+    "What vectors are measured from, where only their direction is read: (H,)."
 
     def __init__(self, config: ModelConfig, head: Classifier) -> None:
         super().__init__()
@@ -50,11 +55,24 @@ class ClassifierHead(nn.Module):
         # The question that attention pooling asks of every token; zero asks nothing, which is the mean.
         self.query = nn.Parameter(torch.zeros(config.nhid)) if head.pooling == "attention" else None
         self.linear = nn.Linear(width, head.classes)
+        self.words = Words(config, head.classes) if head.words else None
+        self.register_buffer("centre", torch.zeros(width) if head.unit else None)
 
     def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
-        """Hidden (B, T, H), keep (B, T) or None → logits (B, K)."""
-        logits: Tensor = self.linear(self.dropout(self.pool(hidden, keep)))
+        """Hidden (B, T, H), keep (B, T) or None → logits (B, K), without what words score."""
+        return self.score(self.pool(hidden, keep))
+
+    def score(self, pooled: Tensor) -> Tensor:
+        """Score the classes by a document's vector: (B, H) → (B, K)."""
+        if self.centre is not None:
+            pooled = F.normalize(pooled - self.centre, dim=1)
+        logits: Tensor = self.linear(self.dropout(pooled))
         return logits
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it asks which tokens and n-grams a document has, and not only for hidden states."""
+        return self.words is not None or self.config.pooling == "distinct"
 
     def pool(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
         """Make one vector of a document: (B, T, H) → (B, H), or (B, 2H) for max+mean. No token at all gives zeros."""
@@ -66,6 +84,8 @@ class ClassifierHead(nn.Module):
             scores = (hidden @ self.query[:, None])[..., 0].masked_fill(~keep, -torch.inf)
             weights = scores.masked_fill(~keep.any(1, keepdim=True), 0.0).softmax(1) * keep
             return (weights[:, None] @ hidden.masked_fill(~keep[..., None], 0.0))[:, 0]
+        if self.config.pooling == "distinct":
+            raise ConfigError("the mean of distinct rows is no mean of hidden states. Call the model.")
         if self.config.pooling == "last":
             return _last(hidden, keep)
         if self.config.pooling == "mean":

@@ -11,6 +11,7 @@ from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
 from rehead.model.heads import ClassifierHead, LanguageModelHead, build_head
+from rehead.model.words import different_rows, mean_of_rows
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -55,9 +56,21 @@ class Model(nn.Module):
             raise ConfigError("this model is a bare base. Give it a head with replace_head(...), or call model.base.")
         if segments is not None and isinstance(self.head_config, Classifier):
             raise ConfigError("segments pack several documents into a row, but a classifier answers once for each row.")
+        if isinstance(self.head, ClassifierHead) and self.head.reads_rows:
+            return self._by_rows(self.head, ids, keep, causal)
         hidden = self.base(ids, keep, segments, causal=self.reads_causally if causal is None else causal)
         logits: Tensor = self.head(hidden, keep, self.base.embedding.weight)
         return logits
+
+    def _by_rows(self, head: ClassifierHead, ids: Tensor, keep: Tensor | None, causal: bool | None) -> Tensor:
+        """Score documents by the tokens and n-grams that are in them, each once: (B, T) → (B, K)."""
+        rows = different_rows(self.base, ids, keep)
+        if head.config.pooling == "distinct":
+            pooled = mean_of_rows(self.base, rows)
+        else:
+            pooled = head.pool(self.base(ids, keep, causal=self.reads_causally if causal is None else causal), keep)
+        logits = head.score(pooled)
+        return logits if head.words is None else logits + head.words(rows)
 
     @property
     def reads_causally(self) -> bool:

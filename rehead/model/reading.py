@@ -21,11 +21,13 @@ from torch import Tensor
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier
-from rehead.model.grams import find_grams, rows_of
+from rehead.model.grams import Grams, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.layers import Layer
 from rehead.model.model import Model
 from rehead.model.run import Run
+from rehead.model.spread import rows_in
+from rehead.model.words import Words
 from rehead.text.long_documents import LongRule, Pieces, cut_long
 from rehead.text.tokenizer import Tokenizer
 
@@ -89,24 +91,33 @@ def document_vectors(
     longest: int | None = None,
     batch_tokens: int = 16_384,
 ) -> Floats:
-    """Give the mean hidden state over all tokens of each text: (N, H). A text without tokens gives zeros.
+    """Give one vector for each text: (N, H). A text without tokens gives zeros.
 
-    Layers read stretches of at most `longest` tokens (256 if left out); without layers a text is read whole.
+    Where nothing but embeddings is read, it is the mean over the text's different tokens and n-grams. Otherwise it is
+    the mean hidden state over all its tokens; layers read stretches of at most `longest` of them (256 if left out).
     """
     bare, tokenizer = _parts(model, tokenizer)
-    base = bare.base
-    reading = Reading(longest, "windows")
     vectors = np.zeros((len(texts), bare.config.nhid), np.float32)
-    with _at_rest(bare):
-        for begin, ids in _encoded(tokenizer, texts):
-            if is_bag(base):
-                found = [_bag_sums(base, group) for group in _in_order(ids, batch_tokens)]
-                sums = np.concatenate([each.cpu().numpy() for each in found])
-            else:
-                sums = _summed(bare, ids, _stretches(ids, reading.limit(base)), batch_tokens)
-            counts = np.array([max(1, len(each)) for each in ids], np.float32)
-            vectors[begin : begin + len(ids)] = sums / counts[:, None]
+    for begin, ids in _encoded(tokenizer, texts):
+        vectors[begin : begin + len(ids)] = vectors_of_ids(bare, ids, longest=longest, batch_tokens=batch_tokens)
     return vectors
+
+
+def vectors_of_ids(
+    model: Model, ids: Sequence[Ints], *, longest: int | None = None, batch_tokens: int = 16_384
+) -> Floats:
+    """Give one vector for each document that is encoded already, as `document_vectors` does: (N, H)."""
+    base = model.base
+    with _at_rest(model):
+        if not len(ids):
+            return np.zeros((0, model.config.nhid), np.float32)
+        if is_bag(base):
+            found = [mean_of_distinct(base, group) for group in _in_order(ids, batch_tokens)]
+            return np.concatenate([each.cpu().numpy() for each in found])
+        sums = _summed(model, ids, _stretches(ids, Reading(longest).limit(base)), batch_tokens)
+        counts = np.array([max(1, len(each)) for each in ids], np.float32)
+        vectors: Floats = sums / counts[:, None]
+        return vectors
 
 
 def class_logits(
@@ -144,8 +155,11 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
     pieces, parts = cut(ids, reading.limit(model.base), reading.long)
     with torch.no_grad():
         vectors = torch.from_numpy(pooled_parts(model, parts, batch_tokens)).to(_device(model))
-        scores: Floats = model.head.linear(vectors).float().cpu().numpy()  # (P, K)
-    return _averaged(scores, pieces, len(ids))
+        scores: Floats = model.head.score(vectors).float().cpu().numpy()  # (P, K)
+        scores = _averaged(scores, pieces, len(ids))
+        if model.head.words is not None:  # of the whole document
+            scores = scores + _word_scores(model.base, model.head.words, ids, batch_tokens)
+    return scores
 
 
 def cut(ids: Sequence[Ints], longest: int, long: LongRule) -> tuple[Pieces, list[Ints]]:
@@ -162,11 +176,15 @@ def pooled_parts(model: Model, parts: Sequence[Ints], batch_tokens: int = 16_384
     assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
     vectors = np.zeros((len(parts), model.head.linear.in_features), np.float32)
     with torch.no_grad():
-        if is_bag(model.base) and model.head.config.pooling == "mean":
+        if model.head.config.pooling == "distinct" or (is_bag(model.base) and model.head.config.pooling == "mean"):
             begin = 0
             for group in _in_order(parts, batch_tokens):
-                counts = torch.tensor([max(1, len(each)) for each in group], device=_device(model))
-                found = _bag_sums(model.base, group) / counts[:, None]
+                if model.head.config.pooling == "distinct":
+                    found = mean_of_distinct(model.base, group)
+                else:
+                    counts = torch.tensor([max(1, len(each)) for each in group], device=_device(model))
+                    found = _bag_sums(model.base, find_grams(group, model.config, rows_of(model.base)), len(group))
+                    found = found / counts[:, None]
                 vectors[begin : begin + len(group)] = found.cpu().numpy()
                 begin += len(group)
         else:
@@ -238,17 +256,50 @@ def _in_order(parts: Sequence[Ints], budget: int) -> Iterator[Sequence[Ints]]:
     yield parts[begin:]
 
 
-def _bag_sums(base: Base, parts: Sequence[Ints]) -> Tensor:
-    """Add up the embeddings of each document's tokens and n-grams: (documents, H)."""
+def mean_of_distinct(base: Base, parts: Sequence[Ints]) -> Tensor:
+    """Average the embeddings of each document's different tokens and n-grams: (documents, H)."""
+    grams = distinct_grams(base, parts)
+    counts = np.maximum(np.bincount(grams.document, minlength=len(parts)), 1)
+    total = _bag_sums(base, grams, len(parts))
+    return total / torch.from_numpy(counts).to(total)[:, None]
+
+
+def distinct_grams(base: Base, parts: Sequence[Ints]) -> Grams:
+    """Find the tokens and n-grams of documents that the base has rows for, each once in a document."""
     grams = find_grams(parts, base.config, rows_of(base))
-    total = torch.zeros(len(parts), base.config.nhid, device=base.embedding.weight.device)
+    _, first = np.unique(grams.document * rows_in(base.config) + grams.rows, return_index=True)
+    return grams.some(first)
+
+
+def _word_scores(base: Base, words: Words, ids: Sequence[Ints], budget: int) -> Floats:
+    """Score documents by their different tokens and n-grams: (N, K)."""
+    idf, found = words.idf.cpu().numpy(), []
+    for group in _in_order(ids, budget):
+        grams = distinct_grams(base, group)
+        share = idf[grams.rows]
+        length = np.sqrt(np.bincount(grams.document, weights=share**2, minlength=len(group)))
+        share = share / np.maximum(length, 1e-12)[grams.document]
+        rows, starts = _bags(grams, len(group), words.weight.device)
+        each = torch.from_numpy(share.astype(np.float32)).to(words.weight.device)
+        found.append(F.embedding_bag(rows, words.weight, starts, mode="sum", per_sample_weights=each))
+    scores: Floats = torch.cat(found).float().cpu().numpy()
+    return scores
+
+
+def _bags(grams: Grams, documents: int, device: torch.device, first: int = 0) -> tuple[Tensor, Tensor]:
+    """Give rows and where each document's begin, as `embedding_bag` takes them; `first` is row 0 of the table."""
+    starts = np.searchsorted(grams.document, np.arange(documents))
+    return torch.from_numpy(grams.rows - first).to(device), torch.from_numpy(starts).to(device)
+
+
+def _bag_sums(base: Base, grams: Grams, documents: int) -> Tensor:
+    """Add up the embeddings of each document's tokens and n-grams: (documents, H)."""
+    total = torch.zeros(documents, base.config.nhid, device=base.embedding.weight.device)
     tables = [(base.embedding.weight, grams.size == 1, 0, base.scale)]
     if base.ngrams is not None:
         tables.append((base.ngrams.weight, grams.size > 1, base.config.ntokens, 1.0))
     for weight, which, first, scale in tables:
-        some = grams.some(which)
-        rows = torch.from_numpy(some.rows - first).to(total.device)
-        starts = torch.from_numpy(np.searchsorted(some.document, np.arange(len(parts)))).to(total.device)
+        rows, starts = _bags(grams.some(which), documents, total.device, first)
         total += F.embedding_bag(rows, weight, starts, mode="sum") * scale
     return total
 
@@ -290,3 +341,11 @@ def _padded(parts: Sequence[Ints], budget: int, device: torch.device) -> Iterato
         keep = np.arange(rows.shape[1]) < lengths[members][:, None]
         yield members, torch.from_numpy(rows).to(device), torch.from_numpy(keep).to(device)
         begin += count
+
+
+def learn_spread(model: Model, ids: Sequence[Ints]) -> None:
+    """Have a base keep how these documents lie in its space: `rehead.model.spread`."""
+    frequency = np.zeros(rows_in(model.config), np.int64)
+    for group in _in_order(ids, 1 << 18):
+        frequency += np.bincount(distinct_grams(model.base, group).rows, minlength=len(frequency))
+    model.base.spread.learn(vectors_of_ids(model, ids), frequency)

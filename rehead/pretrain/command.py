@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
+from rehead.training.again import again
 
 __all__ = ["PretrainOptions", "command"]
 
@@ -23,18 +23,11 @@ def command(options: PretrainOptions) -> int:
         run = run_pretraining(options)
     except Stopped as stopped:
         if os.environ.get("RANK", "0") == "0":
-            print(f"rehead: stopped. Go on with: {_again(sys.argv[1:])}", file=sys.stderr)
+            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
         return 128 + stopped.signum
     if run is not None:
         print(_summary(options.out, run.details))
     return 0
-
-
-def _again(words: list[str]) -> str:
-    """Say the command that goes on with a run that these words began."""
-    words = [word for word in words if word != "--overwrite"]
-    begin = "torchrun … -m " if "TORCHELASTIC_RUN_ID" in os.environ else ""
-    return begin + shlex.join(["rehead", *words, *([] if "--resume" in words else ["--resume"])])
 
 
 def _summary(out: Path, details: dict[str, Any]) -> str:

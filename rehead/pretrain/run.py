@@ -17,34 +17,29 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 import rehead
 from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
+from rehead.model.reading import is_bag, learn_spread
 from rehead.model.run import Run, load, save_into
-from rehead.pretrain.directory import (
-    TOKENIZER,
-    TOKENS,
-    description,
-    forget,
-    keep_tokenizer,
-    let_go,
-    open_directory,
-    tidy,
-)
+from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
 from rehead.pretrain.recipe import Stage, generates, has_language_model, read_recipe
 from rehead.text.documents import ReadOptions
+from rehead.text.order import shuffled
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
-from rehead.text.store_part import hold_out
+from rehead.text.store_part import StorePart, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
+from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase, State, train
@@ -52,7 +47,13 @@ from rehead.training.objective import Objective
 from rehead.training.options import check_training
 from rehead.training.stopping import Stopped
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
+SAMPLE = 21  # what a random choice is for, as part of its key
+# Of what the base learns how its documents lie, at most: documents, tokens, and tokens where layers read them.
+SAMPLE_DOCUMENTS, SAMPLE_TOKENS, SAMPLE_IN_LAYERS = 20_000, 5_000_000, 300_000
 LEAST, LITTLE = 100, 1_000_000  # tokens; with fewer there is no run, or the user is told not to expect much
 
 
@@ -191,6 +192,8 @@ def _finish(
     if not world.first:
         world.wait()
         return None
+    most = SAMPLE_TOKENS if is_bag(model.cpu().eval().base) else SAMPLE_IN_LAYERS
+    learn_spread(model, _sample(prepared.train, most, options.seed))
     details = {
         "objective": options.objective,
         "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},
@@ -208,12 +211,19 @@ def _finish(
         "held_out": state.best_measured or state.measured,
         "rehead": rehead.__version__,
     }
-    run = Run(model.cpu().eval(), prepared.tokenizer, None, details)
+    run = Run(model, prepared.tokenizer, None, details)
     save_into(run, options.out)
     _draw(options.out, say)
-    tidy(options.out)
+    tidy(options.out, DESCRIPTION)
     world.wait()
     return run
+
+
+def _sample(train: StorePart, tokens: int, seed: int) -> list[NDArray[np.int64]]:
+    """Draw documents of about so many tokens."""
+    order = shuffled(np.arange(len(train)), len(train), seed, SAMPLE)[:SAMPLE_DOCUMENTS]
+    enough = int(np.searchsorted(np.cumsum(train.lengths[order]), tokens)) + 1
+    return [np.asarray(train[int(each)], np.int64) for each in order[:enough]]
 
 
 def _draw(out: Path, say: Callable[[str], None]) -> None:

@@ -357,7 +357,8 @@ class _Training:
         self._write({"kind": "valid", **self._where(), **found})
         state.measured = {name: value for name, value in found.items() if math.isfinite(value)}
         badness = self.objective.badness(state.measured)
-        if state.phase_step and badness < (math.inf if state.best is None else state.best):
+        counts = state.phase_step or self.objective.begins_able
+        if counts and badness < (math.inf if state.best is None else state.best):
             state.best, state.best_step, state.best_measured = badness, state.step, state.measured
             state.best_validated = state.validated
             if self.last:

@@ -60,6 +60,8 @@ class Pace(NamedTuple):
     "Factor of its learning rate."
     begin: float = 0.0
     "The fraction of the phase from which on it moves at all."
+    decay: float | None = None
+    "Its weight decay; None: what is usual for its kind."
 
 
 class Objective(nn.Module):
@@ -69,6 +71,8 @@ class Objective(nn.Module):
     "What `--objective` calls it."
     weights: Mapping[str, float]
     "How much each loss counts, by its name."
+    begins_able: bool = False
+    "Whether what it is before the first step may be the best it will be."
 
     def __init__(self, model: Model) -> None:
         super().__init__()

@@ -71,7 +71,8 @@ class Optimizers:
         by_pace: dict[Pace, list[nn.Parameter]] = {}
         for each in parameters:
             by_pace.setdefault(self.paces.get(each, Pace()), []).append(each)
-        return [{"params": some, "lr": rate * pace.scale, **settings} for pace, some in by_pace.items()]
+        decays = {pace: {} if pace.decay is None else {"weight_decay": pace.decay} for pace in by_pace}
+        return [{"params": some, "lr": rate * pace.scale, **settings, **decays[pace]} for pace, some in by_pace.items()]
 
     def step(self, factor: float, fraction: float = 1.0) -> None:
         """Move the weights, with `factor` of each learning rate, and forget the gradients.

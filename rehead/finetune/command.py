@@ -1,0 +1,47 @@
+"""`rehead finetune`: run it, say what came out, or how to go on. Light: the help must not wait for torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rehead.finetune.options import FinetuneOptions
+from rehead.progress import duration
+from rehead.training.again import again
+
+if TYPE_CHECKING:
+    from rehead.finetune.fit import Fitted
+
+__all__ = ["FinetuneOptions", "command"]
+
+
+def command(options: FinetuneOptions) -> int:
+    """Run the command; tell how to go on if it was stopped."""
+    from rehead.finetune.run import run_finetuning
+    from rehead.training.stopping import Stopped
+
+    try:
+        fitted = run_finetuning(options)
+    except Stopped as stopped:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
+        return 128 + stopped.signum
+    if fitted is not None:
+        print(_summary(options, fitted))
+    return 0
+
+
+def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
+    details = fitted.run.details
+    lines = [f"{options.out}: {len(fitted.run.labels or [])} classes, {duration(fitted.seconds)}"]
+    if fitted.valid is not None:
+        found = fitted.valid
+        lines.append(
+            f"validation ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
+            f"macro-F1 {100 * found.macro_f1:.1f} %, calibration error {100 * found.calibration_error:.1f} %"
+        )
+    if details.get("best_step") is not None and fitted.curve:
+        best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
+        lines.append(f"best after {best.epoch:.3g} of {fitted.curve[-1].epoch:.3g} epochs")
+    return "\n".join(lines)

@@ -1,0 +1,52 @@
+"""The directory of a fine-tuning run that is going on, and its description: `finetune.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rehead.disk import sha256
+from rehead.errors import UserError
+from rehead.finetune.options import FinetuneOptions
+from rehead.text.documents import LabelledData
+from rehead.training.directory import compare_options, describe, find_again, make_room
+from rehead.training.options import FREE_TO_CHANGE
+
+DESCRIPTION = "finetune.json"
+PLACES = ("labelled", "valid", "out", "base", "tokenizer")  # where things are may change; what they are may not
+
+
+def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: bool) -> None:
+    """Make room for the run, or compare the one that is there with what is asked for: `given` is a `description`."""
+    out = options.out
+    if not resume:
+        make_room(out, overwrite=options.overwrite)
+    elif (before := find_again(out, DESCRIPTION, asked=options.resume)) is not None:
+        compare_options(out, before["options"], given["options"])
+        for name, said in (
+            ("base", "--from"),
+            ("tokenizer", "--tokenizer"),
+            ("train", "examples"),
+            ("valid", "--valid"),
+        ):
+            if before.get(name) != given[name]:
+                raise UserError(f"{out} was begun with another {said}: it cannot go on. Start again with --overwrite.")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    describe(out, DESCRIPTION, given)
+
+
+def description(options: FinetuneOptions, train: LabelledData, valid: LabelledData | None) -> dict[str, Any]:
+    """Say what a run is asked to do: what a resumed one must be asked again."""
+    kept = {
+        name: value
+        for name, value in dataclasses.asdict(options).items()
+        if name not in FREE_TO_CHANGE and name not in PLACES
+    }
+    return {
+        "options": kept,
+        "train": train.fingerprint(),
+        "valid": None if valid is None else valid.fingerprint(),
+        "base": None if options.base is None else sha256(options.base / "config.json"),
+        "tokenizer": None if options.tokenizer is None else sha256(options.tokenizer),
+    }

@@ -1,0 +1,234 @@
+"""A linear classifier on a base that stays as it is: what a few labels are best spent on.
+
+    fitted = fit_probe(train, None, base=load("runs/base"))
+
+Directions are read in the space of the base's unlabelled text, and exact words beside them where cross-validation says
+that they help (`rehead.finetune.linear`). Probabilities are calibrated on documents that were left out. The classifier
+that comes out is folded into the head of a run like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+import rehead
+from rehead.errors import UserError
+from rehead.finetune.classify import Documents
+from rehead.finetune.copies import reheaded
+from rehead.finetune.features import Features, Space, read_documents
+from rehead.finetune.fit import Fitted, look_at, settle, settle_scores
+from rehead.finetune.linear import STRENGTHS, WORDS, Found, Linear, Setting, fit_path, mean_loss, search
+from rehead.finetune.measures import Measured
+from rehead.finetune.options import FitOptions
+from rehead.finetune.splits import folds, most_folds, split
+from rehead.finetune.targets import some, targets
+from rehead.model.heads import ClassifierHead
+from rehead.model.reading import Reading, encode, is_bag
+from rehead.model.run import Run
+from rehead.text.documents import LabelledData
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FOLDS = 5
+MANY = 6_000  # examples, above which settings are chosen on so many of them
+ASIDE = 0.1  # share that is left out, where there are that many
+
+
+@dataclass
+class Probe:
+    """A search that is done: what it read, and what it found."""
+
+    features: Features
+    truth: NDArray[Any]
+    space: Space
+    found: Found
+    linear: Linear
+    note: str
+    "How the settings were chosen."
+
+    @property
+    def loss(self) -> float:
+        """Of left-out documents."""
+        return mean_loss(self.found.logits, self.truth)
+
+
+def fit_probe(
+    train: LabelledData,
+    valid: LabelledData | None,
+    *,
+    base: Run,
+    options: FitOptions | None = None,
+    words: bool = False,
+    quiet: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+) -> Fitted:
+    """Fit a linear classifier on the frozen base; `words`: on exact words, too, where they help."""
+    options = FitOptions() if options is None else options
+    began = time.perf_counter()
+    notes = look_at(train)
+    for note in notes:
+        say(note)
+    probe = find_probe(train, base, options, words=words)
+    say(probe.note)
+    fitted = finish(probe, train, valid, base, options, began, say)
+    fitted.notes[:0] = [*notes, probe.note]
+    return fitted
+
+
+def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bool) -> Probe:
+    """Search for the best linear classifier, and fit it to all examples."""
+    if base.tokenizer is None:
+        raise UserError("fine-tuning needs a run with a tokenizer to start from.")
+    truth = targets(train, train.names, multilabel=train.multilabel)
+    features, space = read_documents(base.model, encode(base.tokenizer, train.texts))
+    classes, balanced = len(train.names), options.class_weights == "balanced"
+    tried = WORDS if words else ()
+    found, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
+    setting = found.setting
+    (linear,) = fit_path(
+        features, truth, space, classes, setting.power, setting.words, [setting.strength], balanced=balanced
+    )
+    return Probe(features, truth, space, found, linear, note)
+
+
+def _choose(
+    train: LabelledData,
+    features: Features,
+    truth: NDArray[Any],
+    space: Space,
+    classes: int,
+    seed: int,
+    words: Sequence[float],
+    balanced: bool,
+) -> tuple[Found, str]:
+    """Choose the settings: by cross-validation, on a part of the examples where there are many."""
+    if len(train) > MANY:
+        aside = 1 - MANY / len(train)
+        chosen = split(train, aside, seed)[0]
+    else:
+        chosen = np.arange(len(train))
+    part = some(train, chosen)
+    count = most_folds(part, FOLDS)
+    if count < 2:
+        setting = Setting(2.0, 0.0, 10.0)
+        logits = np.full((len(train), classes), np.nan)
+        return Found(setting, logits, {}), "a class has one text only: nothing could be cross-validated"
+    found = search(
+        features.some(chosen), truth[chosen], space, classes, folds(part, count, seed), words=words, balanced=balanced
+    )
+    note = f"settings chosen by {count}-fold cross-validation on {len(part):,} of {len(train):,} examples"
+    if len(part) < len(train):
+        found = _again(train, features, truth, space, classes, seed, found, words, balanced)
+    with_words = f", exact words beside directions (weight {found.setting.words:g})" if found.setting.words else ""
+    return found, f"{note}: power {found.setting.power:g}, strength {found.setting.strength:g}{with_words}"
+
+
+def _again(
+    train: LabelledData,
+    features: Features,
+    truth: NDArray[Any],
+    space: Space,
+    classes: int,
+    seed: int,
+    found: Found,
+    words: Sequence[float],
+    balanced: bool,
+) -> Found:
+    """Look again, near what a part of many examples has chosen, with all of them but some that are left out."""
+    inside, outside = split(train, ASIDE, seed)
+    setting = found.setting
+    best: tuple[float, Setting, NDArray[np.float64]] | None = None
+    strengths = [each for each in STRENGTHS if setting.strength / 4 <= each <= setting.strength * 4]
+    weights = {setting.words, *(each for each in words if setting.words <= each <= 4 * max(setting.words, 1))}
+    for power in {setting.power, max(1.0, setting.power - 1)}:
+        for weight in sorted(weights):
+            path = fit_path(
+                features.some(inside), truth[inside], space, classes, power, weight, strengths, balanced=balanced
+            )
+            for strength, linear in zip(strengths, path, strict=True):
+                logits = np.full((len(train), classes), np.nan)
+                logits[outside] = linear.scores(features.some(outside))
+                loss = mean_loss(logits, truth)
+                if best is None or loss < best[0]:
+                    best = loss, Setting(power, weight, strength), logits
+    assert best is not None  # noqa: S101 (for the type checker)
+    return Found(best[1], best[2], found.losses)
+
+
+def finish(
+    probe: Probe,
+    train: LabelledData,
+    valid: LabelledData | None,
+    base: Run,
+    options: FitOptions,
+    began: float,
+    say: Callable[[str], None],
+) -> Fitted:
+    """Fold a linear classifier into the head of a run, and calibrate it."""
+    assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
+    run = put_on(probe, train, base)
+    reading = Reading()
+    setting = probe.found.setting
+    run.details = {
+        "objective": "classify",
+        "method": "probe",
+        "options": dataclasses.asdict(options),
+        "seed": options.seed,
+        "freeze": "base",
+        "reading": dataclasses.asdict(reading),
+        "setting": dataclasses.asdict(setting),
+        "examples": {"train": len(train), "train_fingerprint": train.fingerprint()},
+        "base": {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
+        "rehead": rehead.__version__,
+    }
+    measured: Measured | None = None
+    if valid is None:
+        known = ~np.isnan(probe.found.logits[:, 0])
+        notes = ["nothing was left out, so probabilities are not calibrated"]
+        if known.any():
+            measured, notes = settle_scores(run, probe.found.logits[known], probe.truth[known], train.names, "left-out")
+    else:
+        truth = targets(valid, train.names, multilabel=train.multilabel)
+        measured, notes = settle(run, Documents(encode(base.tokenizer, valid.texts), truth), train.names, reading)
+    for note in notes:
+        say(note)
+    seconds = time.perf_counter() - began
+    run.details["seconds"] = round(seconds, 1)
+    if measured is not None:
+        figures = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
+        run.details["validation"] = figures
+    return Fitted(run, [], notes, seconds, measured)
+
+
+def put_on(probe: Probe, train: LabelledData, base: Run) -> Run:
+    """Make the run: the base, bit for bit, with a head that scores as the linear classifier does."""
+    setting, linear = probe.found.setting, probe.linear
+    head = dataclasses.replace(
+        base.model.config.classifier(len(train.names), train.multilabel),
+        pooling="distinct" if is_bag(base.model.base.eval()) else "mean",
+        causal=base.model.config.causal,
+        unit=True,
+        words=setting.words > 0,
+        dropout=0.0,
+    )
+    model = reheaded(base.model, head).eval()
+    made = model.head
+    assert isinstance(made, ClassifierHead)  # noqa: S101 (for the type checker)
+    assert made.centre is not None  # noqa: S101
+    with torch.no_grad():
+        made.centre.copy_(torch.from_numpy(probe.space.centre))
+        made.linear.weight.copy_(torch.from_numpy(linear.directions))
+        made.linear.bias.copy_(torch.from_numpy(linear.bias))
+        if made.words is not None:
+            made.words.idf.copy_(torch.from_numpy(probe.space.idf))
+            made.words.weight.zero_()
+            made.words.weight[torch.from_numpy(linear.rows)] = torch.from_numpy(linear.words.T).float()
+    return Run(model, base.tokenizer, list(train.names))

@@ -1,0 +1,153 @@
+"""Labelled text + a base → a classifier on disk: what `rehead finetune` does.
+
+RUN/
+  finetune.json        options and fingerprints, while the run is going on: what --resume compares with
+  metrics.jsonl, curves.png, curves.svg
+  checkpoints/         the last one, and the weights that did best on the validation part
+  config.json, model.safetensors, tokenizer.json, labels.json   when it is done
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+
+import torch
+
+from rehead.errors import UserError
+from rehead.finetune.directory import DESCRIPTION, description, open_directory
+from rehead.finetune.fit import Fitted, fit
+from rehead.finetune.options import FinetuneOptions, check_finetuning
+from rehead.finetune.splits import copies
+from rehead.model.config import preset
+from rehead.model.model import Model
+from rehead.model.run import Run, load, save_into
+from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
+from rehead.text.labelled import read_examples
+from rehead.text.tokenizer import Tokenizer
+from rehead.training import curves
+from rehead.training.directory import forget, let_go, tidy
+from rehead.training.distributed import World
+from rehead.training.distributed import world as join_world
+
+Say = Callable[[str], None]
+
+
+def run_finetuning(options: FinetuneOptions) -> Fitted | None:
+    """Fine-tune and save; None in the processes that did not write it."""
+    check_finetuning(options)
+    with join_world(options.device) as world:
+
+        def say(line: str) -> None:
+            if world.first and not options.quiet:
+                print(line, file=sys.stderr)
+
+        train, valid = _read(options, say)
+        base = None if options.base is None else load_base(options)
+        resume = options.resume or world.restarted
+        if world.first:
+            open_directory(options, description(options, train, valid), resume=resume)
+        world.wait()
+        try:
+            start = base if base is not None else _fresh(options, train)
+            _introduce(start, train, valid, say)
+            fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
+        except UserError:
+            if world.first and not resume and not (options.out / "checkpoints").exists():
+                forget(options.out)
+            raise
+        if not world.first:
+            world.wait()
+            return None
+        _finish(options, fitted, say)
+        world.wait()
+        return fitted
+
+
+def _fit(
+    options: FinetuneOptions,
+    train: LabelledData,
+    valid: LabelledData | None,
+    base: Run | None,
+    start: Run,
+    world: World,
+    *,
+    resume: bool,
+    say: Say,
+) -> Fitted:
+    """Train as the options ask: from the base, or from random weights like it."""
+    if options.scratch and options.base is None and options.freeze is None:
+        options = dataclasses.replace(options, freeze="none")
+    return fit(
+        train,
+        valid,
+        base=None if options.scratch else base,
+        like=start,
+        options=options,
+        directory=options.out,
+        resume=resume,
+        quiet=options.quiet,
+        say=say,
+        world=world,
+        begins=lambda: let_go(options.out) if world.first else None,
+    )
+
+
+def _read(options: FinetuneOptions, say: Say) -> tuple[LabelledData, LabelledData | None]:
+    """Read the examples, and those for validation if there are."""
+    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    train = read_examples(options.labelled, reading)
+    if skipped := describe_skipped(train.skipped):
+        say(f"left out: {skipped}")
+    if not options.valid:
+        return train, None
+    valid = read_examples(options.valid, reading, check=False)
+    first = copies([*train.texts, *valid.texts])[len(train) :]
+    if both := int((first < len(train)).sum()):
+        say(
+            f"warning: {both:,} of {len(valid):,} validation texts are also among the examples: what validation finds "
+            "is too good. Find them with rehead data check --against."
+        )
+    return train, valid
+
+
+def load_base(options: FinetuneOptions) -> Run:
+    """Load the run that is to be re-headed."""
+    assert options.base is not None  # noqa: S101 (for the type checker)
+    base = load(options.base)
+    if base.tokenizer is None:
+        raise UserError(f"{options.base} has no tokenizer, so it cannot read text. Give a run that rehead made.")
+    return base
+
+
+def _fresh(options: FinetuneOptions, train: LabelledData) -> Run:
+    """Make a model with random weights, and its tokenizer."""
+    if options.tokenizer is None:
+        vocab = preset(options.preset).ntokens if options.vocab is None else options.vocab
+        documents = (Document(text, source, line) for text, _, source, line in train)
+        tokenizer = Tokenizer.train(documents, vocab=vocab, lowercase=True, seed=options.seed, quiet=options.quiet)
+    else:
+        tokenizer = Tokenizer.load(options.tokenizer)
+    torch.manual_seed(options.seed)
+    return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.turned())).eval(), tokenizer)
+
+
+def _introduce(start: Run, train: LabelledData, valid: LabelledData | None, say: Say) -> None:
+    """Say what is about to happen."""
+    kinds = "labels, any number of them per text" if train.multilabel else "classes"
+    parts = f"{len(train):,} examples" + ("" if valid is None else f", {len(valid):,} for validation")
+    say(f"{parts}; {len(train.names)} {kinds}: {', '.join(train.names[:8])}{', …' if len(train.names) > 8 else ''}")
+    if start.model.head is not None:
+        say(f"the {start.model.head_config.kind if start.model.head_config else ''} head goes, a classifier comes")
+
+
+def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:
+    """Write the run, and draw its curves where matplotlib is there."""
+    save_into(fitted.run, options.out)
+    if (options.out / "metrics.jsonl").exists():
+        try:
+            curves.save(options.out / "metrics.jsonl", options.out)
+        except UserError as error:
+            say(f"no curves were drawn: {error}")
+    tidy(options.out, DESCRIPTION)

@@ -1,0 +1,137 @@
+"""`rehead evaluate RUN LABELLED`: how good a classifier is on labelled text, class by class, and how sure it may be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, positional
+from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
+
+if TYPE_CHECKING:
+    from rehead.finetune.measures import Measured
+    from rehead.model.run import Run
+
+SHOWN = 12  # classes up to which the confusion matrix is printed
+NAME = 24  # characters of a class's name that are printed
+
+
+@dataclass(kw_only=True)
+class EvaluateOptions(CommonOptions, ReadOptions):
+    """Measure a classifier on labelled text."""
+
+    run: Path = positional()
+    "A classifier that rehead finetune made."
+
+    labelled: list[str] = positional(metavar="LABELLED")
+    "Labelled text: csv, tsv, jsonl or parquet files, or folders with one subfolder per class."
+
+    json: bool = False
+    "Print one JSON document."
+
+
+def evaluate(options: EvaluateOptions) -> None:
+    """Run the command."""
+    from rehead.model.run import load
+    from rehead.text.labelled import read_examples
+
+    run = load(options.run)
+    if run.labels is None:
+        raise UserError(
+            f"{options.run} is no classifier: it has no labels. Make one of it with rehead finetune --from."
+        )
+    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading.single_label = reading.single_label or not is_multilabel(run)
+    data = read_examples(options.labelled, reading, check=False)
+    if not options.quiet:
+        if skipped := describe_skipped(data.skipped):
+            print(f"left out: {skipped}", file=sys.stderr)
+        if seen := _seen_before(run, data):
+            print(
+                f"warning: these are the examples that the classifier was {seen}: expect less of new ones",
+                file=sys.stderr,
+            )
+    measured = measure_run(run, data)
+    if options.json:
+        print(json.dumps({"run": str(options.run), **dataclasses.asdict(measured)}, indent=2, ensure_ascii=False))
+    else:
+        print(described(measured))
+
+
+def measure_run(run: Run, data: LabelledData) -> Measured:
+    """Predict labelled texts, and compare."""
+    import numpy as np
+
+    from rehead.finetune.measures import measure
+    from rehead.finetune.targets import targets
+    from rehead.model.reading import class_probabilities
+
+    names = run.labels or []
+    truth = targets(data, names, multilabel=is_multilabel(run))
+    thresholds = run.details.get("thresholds")
+    given = None if thresholds is None else np.array(thresholds, np.float64)
+    if given is not None and given.shape != (len(names),):
+        raise UserError(
+            f"details: thresholds has {given.size} numbers for {len(names)} labels. Fine-tune the run again."
+        )
+    return measure(class_probabilities(run, data.texts), truth, names, given)
+
+
+def is_multilabel(run: Run) -> bool:
+    """Tell whether a run gives documents any number of labels."""
+    from rehead.model.config import Classifier
+
+    head = run.model.head_config
+    return isinstance(head, Classifier) and head.multilabel
+
+
+def described(found: Measured) -> str:
+    """Say what was measured, as tables."""
+    several = found.confusion is None
+    exact = " (all labels of a text right)" if several else ""
+    lines = [
+        f"{found.count:,} texts",
+        f"accuracy           {100 * found.accuracy:6.2f} %{exact}",
+        f"macro-F1           {100 * found.macro_f1:6.2f} %",
+        f"log loss           {found.loss:8.4f}",
+        f"calibration error  {100 * found.calibration_error:6.2f} %  (how far probabilities are from what comes true)",
+        "",
+    ]
+    wide = max([5, *(len(_cut(each.name)) for each in found.classes)])
+    lines.append(f"{'class':<{wide}}  precision  recall      F1   texts  guessed")
+    lines += [
+        f"{_cut(each.name):<{wide}}  {100 * each.precision:7.1f} % {100 * each.recall:5.1f} % {100 * each.f1:5.1f} %"
+        f" {each.count:>7,} {each.guessed:>8,}"
+        for each in found.classes
+    ]
+    if found.confusion is not None and len(found.classes) <= SHOWN:
+        names = [_cut(each.name) for each in found.classes]
+        columns = [
+            max(len(name), len(f"{max(row[place] for row in found.confusion):,}")) for place, name in enumerate(names)
+        ]
+        heading = "  ".join(f"{name:>{size}}" for name, size in zip(names, columns, strict=True))
+        lines += ["", "rows: what they are; columns: what they were taken for", f"{'':<{wide}}  {heading}"]
+        for name, row in zip(names, found.confusion, strict=True):
+            cells = "  ".join(f"{count:>{size},}" for count, size in zip(row, columns, strict=True))
+            lines.append(f"{name:<{wide}}  {cells}")
+    return "\n".join(lines)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME else name[: NAME - 1] + "…"
+
+
+def _seen_before(run: Run, data: LabelledData) -> str | None:
+    """Tell whether these very examples made the classifier what it is."""
+    known: Any = run.details.get("examples")
+    if not isinstance(known, dict):
+        return None
+    mine = data.fingerprint()
+    if known.get("train_fingerprint") == mine:
+        return "trained on"
+    return "chosen by" if known.get("valid_fingerprint") == mine else None

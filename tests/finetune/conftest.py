@@ -1,0 +1,45 @@
+"""Small bases of every kind to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from rehead.model.config import preset
+from rehead.model.model import Model
+from rehead.model.run import Run
+from rehead.text.documents import Document
+from rehead.text.tokenizer import Tokenizer
+from tests.finetune.sets import reviews, several
+
+MakeBase = Callable[..., Run]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    texts = [*reviews(60).texts, *several(60).texts]
+    return Tokenizer.train([Document(each, "x", 1) for each in texts], vocab=320, lowercase=True, quiet=True)
+
+
+@pytest.fixture
+def make_base(tokenizer: Tokenizer) -> MakeBase:
+    """Make a run of a preset in miniature; `learnt` layers are not the identity."""
+
+    def make(name: str = "bag", *, learnt: bool = False, seed: int = 0, **dials: Any) -> Run:
+        torch.manual_seed(seed)
+        if preset(name).nbuckets:
+            dials = {"nbuckets": 128, **dials}
+        if preset(name).nlayers:
+            dials = {"nlayers": 2, "nhead": 2, **dials}
+        made = Model(preset(name, ntokens=tokenizer.vocab_size, nhid=16, **dials))
+        with torch.no_grad():
+            for layer in made.base.layers if learnt else []:
+                layer.output.weight.normal_(std=0.2)
+            if made.base.ngrams is not None:
+                made.base.ngrams.weight[1:].normal_(std=0.1)
+        return Run(made.eval(), tokenizer, None, {"objective": "bag"})
+
+    return make

@@ -1,0 +1,90 @@
+"""Temperatures and thresholds, against a search over everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rehead.finetune.calibration import calibrate, find_temperature, fold_temperature, probabilities
+from rehead.finetune.measures import log_loss, per_class
+from rehead.finetune.thresholds import find_thresholds
+from rehead.model.config import Classifier, preset
+from rehead.model.model import Model
+
+
+def sure(count: int, factor: float, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of a classifier that is `factor` times as sure as it should be, and the truth drawn as it should be."""
+    chance = np.random.RandomState(0)
+    scores = 2 * chance.randn(count, classes)
+    shares = probabilities(scores, several=False)
+    truth = np.array([chance.choice(classes, p=each) for each in shares])
+    return scores * factor, truth
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 4.0])
+def test_the_temperature_takes_back_what_was_too_sure(factor: float) -> None:
+    logits, truth = sure(4000, factor)
+    assert find_temperature(logits, truth) == pytest.approx(factor, rel=0.1)
+    found = calibrate(logits, truth)
+    assert found.error_after < 0.03
+    if factor != 1:
+        assert found.error_after < found.error_before / 3
+    assert found.documents == 4000
+    assert "before" in str(found)
+
+
+def test_it_is_the_likeliest_of_all_temperatures() -> None:
+    logits, truth = sure(3000, 3.0)
+    tried = np.exp(np.linspace(-2, 3, 500))
+    losses = [log_loss(probabilities(logits / each, several=False), truth) for each in tried]
+    assert find_temperature(logits, truth) == pytest.approx(tried[int(np.argmin(losses))], rel=0.02)
+
+
+def test_several_labels_have_one_temperature() -> None:
+    chance = np.random.RandomState(0)
+    scores = 2 * chance.randn(3000, 2)
+    truth = (chance.rand(3000, 2) < probabilities(scores, several=True)).astype(np.float32)
+    assert find_temperature(3 * scores, truth) == pytest.approx(3, rel=0.1)
+
+
+def test_few_documents_do_not_make_it_certain() -> None:
+    """All right: the likeliest temperature would be none at all, and every probability 1."""
+    logits, truth = np.array([[2.0, -2.0], [-2.0, 2.0], [1.0, -1.0]]), np.array([0, 1, 0])
+    found = find_temperature(logits, truth)
+    assert 0.2 < found < 3
+    assert probabilities(logits / found, several=False).max() < 0.999
+    assert find_temperature(np.zeros((0, 2)), np.zeros(0, np.int64)) == 1
+    assert np.isfinite(find_temperature(np.zeros((5, 2)), np.zeros(5, np.int64)))
+
+
+def test_folding_divides_the_scores() -> None:
+    import torch
+
+    model = Model(preset("bag", ntokens=30, nhid=8, nbuckets=16), Classifier(classes=3)).eval()
+    ids = torch.arange(12).view(2, 6)
+    before = model(ids)
+    fold_temperature(model.head, 2.5)  # type: ignore[arg-type]
+    torch.testing.assert_close(model(ids), before / 2.5)
+
+
+def test_thresholds_are_the_best_of_all() -> None:
+    chance = np.random.RandomState(1)
+    truth = (chance.rand(300, 2) < (0.1, 0.5)).astype(np.float32)
+    shares = np.clip(0.15 + 0.25 * truth + 0.15 * chance.randn(300, 2), 0, 1).round(2)  # with many equals
+    found = find_thresholds(shares, truth)
+    for label, threshold in enumerate(found):
+        tried = np.linspace(0.05, 0.95, 181)
+        scores = [_f1(shares, truth, label, each) for each in tried]
+        assert _f1(shares, truth, label, threshold) == pytest.approx(max(scores))
+    assert found[0] < 0.5
+
+
+def test_a_label_that_hardly_occurs_keeps_one_half() -> None:
+    truth = np.zeros((50, 2))
+    truth[:4, 0] = truth[:46, 1] = 1
+    assert find_thresholds(np.random.RandomState(0).rand(50, 2), truth) == [0.5, 0.5]
+
+
+def _f1(shares: np.ndarray, truth: np.ndarray, label: int, threshold: float) -> float:
+    guess = shares >= threshold
+    return per_class(truth, guess, ["a", "b"])[label].f1

@@ -1,0 +1,207 @@
+"""`rehead finetune` and `rehead evaluate`, from files to files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rehead.disk
+import rehead.finetune.run
+import rehead.model.run
+from rehead.cli import main
+from rehead.finetune.options import FinetuneOptions
+from rehead.finetune.run import run_finetuning
+from rehead.model.reading import class_probabilities
+from rehead.model.run import load, save
+from rehead.text.documents import LabelledData
+from rehead.training import loop
+from tests.finetune.conftest import MakeBase
+from tests.finetune.sets import reviews, several
+from tests.training.running import Killed
+
+QUICK = ["--epochs", "2", "--lr", "10", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the pictures, and waiting for the disk."""
+    monkeypatch.setattr(rehead.finetune.run.curves, "save", lambda metrics, directory: [])
+    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.model.run, "flush", lambda path: None)
+
+
+def write(path: Path, data: LabelledData) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        rows.writerows((text, "|".join(labels)) for text, labels, _, _ in data if labels)
+    return path
+
+
+@pytest.fixture
+def files(tmp_path: Path, make_base: MakeBase) -> Path:
+    """A folder with a base, examples, and a validation part."""
+    save(make_base("small"), tmp_path / "base")
+    write(tmp_path / "train.csv", reviews(60))
+    write(tmp_path / "valid.csv", reviews(30, 1))
+    write(tmp_path / "tags.csv", several(80))
+    return tmp_path
+
+
+def finetune(files: Path, *more: str, out: str = "run") -> int:
+    return main(["finetune", str(files / "train.csv"), "--out", str(files / out), *QUICK, *more])
+
+
+def test_from_a_base_to_a_classifier(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv")) == 0
+    said = capsys.readouterr()
+    assert "60 examples, 30 for validation; 2 classes: bad, good" in said.err
+    assert "calibrated on 30 validation documents" in said.err
+    assert "validation (30 texts): accuracy" in said.out
+    run = load(files / "run")
+    assert run.labels == ["bad", "good"]
+    assert run.details["options"]["epochs"] == 2
+    assert not (files / "run" / "finetune.json").exists()
+    assert main(["evaluate", str(files / "run"), str(files / "valid.csv"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    right = (class_probabilities(run, reviews(30, 1).texts).argmax(1) == np.arange(30) % 2).mean()
+    assert found["accuracy"] == pytest.approx(right)
+    assert found["accuracy"] > 0.8
+    assert [each["name"] for each in found["classes"]] == ["bad", "good"]
+
+
+def test_without_validation_it_says_what_it_does(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert finetune(files, "--from", str(files / "base"), "--freeze", "base") == 0
+    assert "12 of the 60 examples are set aside" in capsys.readouterr().err
+    assert finetune(files, "--from", str(files / "base"), "--quiet", out="other") == 0
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--preset", "bag"], ["--preset", "lab", "--nlayers", "1", "--nhead", "2"]], ids=str)
+def test_from_scratch(files: Path, more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert finetune(files, "--scratch", "--nhid", "16", "--vocab", "300", *more) == 0
+    run = load(files / "run")
+    assert run.model.config.nhid == 16
+    assert run.tokenizer is not None
+    assert run.tokenizer.vocab_size <= 300
+
+
+def test_scratch_like_a_run(files: Path) -> None:
+    assert finetune(files, "--scratch", "--from", str(files / "base")) == 0
+    made, base = load(files / "run"), load(files / "base")
+    assert made.model.config == base.model.config
+    assert not np.array_equal(made.model.base.embedding.weight.detach(), base.model.base.embedding.weight.detach())
+
+
+def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(files / "run"), *QUICK, "--from", str(files / "base")]
+    assert main(["finetune", str(files / "tags.csv"), *out]) == 0
+    assert "3 labels, any number of them per text" in capsys.readouterr().err
+    assert len(load(files / "run").details["thresholds"]) == 3
+    assert main(["evaluate", str(files / "run"), str(files / "tags.csv")]) == 0
+    assert "all labels of a text right" in capsys.readouterr().out
+
+
+def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv"))
+    capsys.readouterr()
+    assert main(["evaluate", str(files / "run"), str(files / "train.csv")]) == 0
+    said = capsys.readouterr()
+    assert "warning: these are the examples that the classifier was trained on" in said.err
+    lines = said.out.splitlines()
+    assert lines[0] == "60 texts"
+    at = lines.index("rows: what they are; columns: what they were taken for")
+    counts = [[int(each) for each in line.split()[1:]] for line in lines[at + 2 :]]
+    assert [sum(row) for row in counts] == [30, 30]
+    assert any(
+        line.startswith("accuracy") and f"{100 * (counts[0][0] + counts[1][1]) / 60:.2f}" in line for line in lines
+    )
+    main(["evaluate", str(files / "run"), str(files / "valid.csv")])
+    assert "the classifier was chosen by" in capsys.readouterr().err
+
+
+def test_broken_off_and_resumed(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--from", str(files / "base"), "--checkpoint-steps", "1"]
+    assert finetune(files, *more, out="straight") == 0
+    plain, seen = loop._Training._here, 0
+
+    def here(training: Any, batch: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == 9:
+            raise Killed
+        return plain(training, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop._Training, "_here", here)
+        with pytest.raises(Killed):
+            finetune(files, *more)
+    capsys.readouterr()
+    assert finetune(files, *more, out="run") == 2
+    assert "exists already" in capsys.readouterr().err
+    assert finetune(files, *more, "--lr", "2", "--resume") == 2
+    assert "was begun with --lr 10.0, not with --lr 2.0" in capsys.readouterr().err
+    assert finetune(files, *more, "--valid", str(files / "valid.csv"), "--resume") == 2
+    assert "was begun with another --valid" in capsys.readouterr().err
+    assert finetune(files, *more, "--resume") == 0
+    assert "resuming at step" in capsys.readouterr().err
+    for name in ("model.safetensors", "labels.json", "tokenizer.json"):
+        assert (files / "run" / name).read_bytes() == (files / "straight" / name).read_bytes()
+    assert finetune(files, *more, "--resume") == 2
+    assert "is finished" in capsys.readouterr().err
+
+
+def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["--from", str(files / "base")]
+    write(files / "odd.csv", reviews(9, 1, names=("bad", "good", "so")))
+    refused = {
+        "what to start from? Give --from RUN": [],
+        "--nhid goes with --scratch alone": [*base, "--nhid", "16"],
+        "--freeze base would keep random weights": ["--scratch", "--freeze", "base"],
+        "no such run": ["--from", str(files / "nothing")],
+        "odd.csv line 4: the label 'so' is not among those that were trained on ('bad', 'good')": [
+            *base, "--valid", str(files / "odd.csv"),
+        ],
+        "--dropout 1": [*base, "--dropout", "1"],
+        "--epochs 0": [*base, "--epochs", "0"],
+        "--resume goes on with a run and --overwrite throws it away": [*base, "--resume", "--overwrite"],
+    }  # fmt: skip
+    for said, more in refused.items():
+        assert finetune(files, *more) == 2, said
+        lines = capsys.readouterr().err.splitlines()
+        assert said in lines[-1]
+        assert not (files / "run").exists() or not any((files / "run").iterdir()), said
+    assert main(["evaluate", str(files / "base"), str(files / "train.csv")]) == 2
+    assert "is no classifier" in capsys.readouterr().err
+
+
+def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["--from", str(files / "base")]
+    assert finetune(files, *base) == 0
+    before = (files / "run" / "config.json").read_bytes()
+    write(files / "odd.csv", reviews(9, 1, names=("bad", "good", "so")))
+    assert finetune(files, *base, "--overwrite", "--valid", str(files / "odd.csv")) == 2
+    assert (files / "run" / "config.json").read_bytes() == before
+    assert finetune(files, *base, "--overwrite", "--seed", "1") == 0
+    assert (files / "run" / "config.json").read_bytes() != before
+
+
+def test_validation_that_repeats_the_examples_is_warned_of(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert finetune(files, "--from", str(files / "base"), "--valid", str(files / "train.csv")) == 0
+    assert "warning: 60 of 60 validation texts are also among the examples" in capsys.readouterr().err
+
+
+def test_from_python(files: Path) -> None:
+    options = FinetuneOptions(
+        labelled=[str(files / "train.csv")], out=files / "run", base=files / "base", epochs=2, quiet=True
+    )
+    fitted = run_finetuning(options)
+    assert fitted is not None
+    assert fitted.curve[0].epoch == 0

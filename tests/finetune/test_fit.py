@@ -1,0 +1,266 @@
+"""Fine-tuning as a whole: it learns, keeps what it should, says what it must, and resumes to the bit."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rehead.disk
+from rehead.errors import UserError
+from rehead.finetune.fit import Fitted, collapsed, fit
+from rehead.finetune.measures import measure
+from rehead.finetune.options import FitOptions
+from rehead.finetune.targets import some, targets
+from rehead.model.reading import class_probabilities
+from rehead.model.run import Run, load, save
+from rehead.text.documents import LabelledData
+from rehead.training import loop
+from rehead.training.record import read
+from tests.finetune.conftest import MakeBase
+from tests.finetune.sets import reviews, several
+from tests.training.running import TIMES, Killed
+
+
+def options(**changes: Any) -> FitOptions:
+    return FitOptions(**{"epochs": 4, "lr": 3.0, "device": "cpu", **changes})
+
+
+def weights(run: Run) -> dict[str, torch.Tensor]:
+    return {name: each.clone() for name, each in run.model.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("bag", {}),
+        ("bag", {"freeze": "base", "epochs": 10}),
+        ("small", {}),
+        ("small", {"freeze": "none", "lr": 20.0}),
+        ("small", {"freeze": "embeddings", "lr": 20.0, "length": 16, "long": "windows"}),
+        ("lab", {"lr": 20.0, "dropout": 0.0}),
+    ],
+    ids=lambda given: "-".join(map(str, given.values())) or "plain" if isinstance(given, dict) else given,
+)
+def test_it_learns_from_any_base(name: str, given: dict[str, Any], make_base: MakeBase) -> None:
+    base = make_base(name)
+    before = weights(base)
+    fitted = fit(reviews(80), reviews(60, 1), base=base, options=options(**given))
+    assert fitted.curve[0].step == 0
+    assert fitted.curve[0].train_loss is None
+    assert fitted.curve[-1].epoch == pytest.approx(given.get("epochs", 4))
+    assert max(point.accuracy for point in fitted.curve) >= 0.85
+    after = weights(base)
+    assert all(torch.equal(after[key], before[key]) for key in before), "the base that was given has changed"
+    check_kept(fitted, reviews(60, 1))
+    frozen = given.get("freeze", "layers" if name == "small" else "none")
+    for key, tensor in weights(fitted.run).items():
+        if key in before:
+            moves = {"base": False, "none": True, "layers": "layers" not in key, "embeddings": "layers" in key}[frozen]
+            assert torch.equal(tensor, before[key]) == (not moves or key.endswith("rows")), key
+
+
+def check_kept(fitted: Fitted, valid: LabelledData) -> None:
+    """The run that came out is that of the best epoch, as anybody would use it."""
+    run = fitted.run
+    assert run.labels is not None
+    shares = class_probabilities(run, valid.texts)
+    thresholds = run.details.get("thresholds")
+    found = measure(
+        shares,
+        targets(valid, run.labels, multilabel=valid.multilabel),
+        run.labels,
+        None if thresholds is None else np.array(thresholds),
+    )
+    assert fitted.valid is not None
+    assert found.accuracy == pytest.approx(fitted.valid.accuracy)
+    assert found.loss == pytest.approx(fitted.valid.loss, rel=1e-4)
+    if not valid.multilabel:
+        able = run.model.config.pooling == "mean"  # the head starts at the best linear one
+        assert found.accuracy == pytest.approx(max(point.accuracy for point in fitted.curve[0 if able else 1 :]))
+    assert found.calibration_error == pytest.approx(run.details["calibration"]["error_after"], abs=1e-4)
+
+
+def test_from_scratch_is_the_same_shape_with_other_weights(make_base: MakeBase) -> None:
+    base = make_base("small")
+    fitted = fit(reviews(80), reviews(60, 1), like=base, options=options(epochs=8))
+    assert fitted.run.model.config == base.model.config
+    assert fitted.curve[-1].accuracy >= 0.85
+    theirs, own = weights(base), weights(fitted.run)
+    assert not torch.equal(own["base.embedding.weight"], theirs["base.embedding.weight"])
+    assert fitted.run.details["base"] is None
+    assert fitted.run.details["freeze"] == "layers"
+
+
+def test_several_labels(make_base: MakeBase) -> None:
+    valid = several(60, 1)
+    fitted = fit(several(150), valid, base=make_base(), options=options(epochs=8))
+    assert fitted.valid is not None
+    assert fitted.valid.macro_f1 > 0.8
+    assert len(fitted.run.details["thresholds"]) == 3
+    check_kept(fitted, valid)
+
+
+def test_balanced_classes_find_the_rare_one(make_base: MakeBase) -> None:
+    data = reviews(200)
+    rare = some(data, [place for place in range(200) if place % 2 == 0 or place < 20])
+    found = {}
+    for name in ("none", "balanced"):
+        given = options(epochs=1, class_weights=name, lr=1.0)
+        fitted = fit(rare, reviews(60, 1), base=make_base(), options=given)
+        assert fitted.valid is not None
+        found[name] = fitted.valid.classes[1].recall
+    assert found["balanced"] > found["none"]
+
+
+def test_the_same_seed_gives_the_same_bytes(make_base: MakeBase) -> None:
+    runs = [fit(reviews(40), None, base=make_base(), options=options(seed=seed)).run for seed in (0, 0, 1)]
+    first, again, other = map(weights, runs)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["head.linear.weight"], other["head.linear.weight"])
+
+
+def test_without_a_validation_part_it_draws_one_and_says_so(make_base: MakeBase) -> None:
+    fitted = fit(reviews(50), None, base=make_base(), options=options())
+    assert fitted.notes[0].startswith("no validation part was given: 10 of the 50 examples are set aside")
+    assert fitted.run.details["examples"]["train"] == 40
+    assert fitted.run.details["examples"]["valid"] == 10
+
+
+def test_patience_ends_it_early_and_keeps_the_best(make_base: MakeBase) -> None:
+    """Examples that were labelled by chance: what is learnt of them gets worse."""
+    noise = reviews(80, 7)
+    noise.labels = reviews(80).labels[1:] + reviews(80).labels[:1]
+    noise.texts = [text.replace("great", "awful").replace("dull", "funny") for text in noise.texts]
+    fitted = fit(noise, reviews(60, 1), base=make_base(), options=options(epochs=40, patience=2))
+    best = max(range(len(fitted.curve)), key=lambda place: (fitted.curve[place].accuracy, -fitted.curve[place].loss))
+    assert len(fitted.curve) == best + 3
+    assert fitted.curve[-1].epoch < 40
+    check_kept(fitted, reviews(60, 1))
+
+
+def test_a_head_can_be_kept(make_base: MakeBase) -> None:
+    first = fit(reviews(80), reviews(60, 1), base=make_base(), options=options()).run
+    again = fit(reviews(80), reviews(60, 1), base=first, keep_head=True, options=options())
+    assert first.labels is not None
+    expected = measure(
+        class_probabilities(first, reviews(60, 1).texts),
+        targets(reviews(60, 1), first.labels, multilabel=False),
+        first.labels,
+    )
+    assert again.curve[0].loss == pytest.approx(expected.loss, rel=1e-4)
+    with pytest.raises(UserError, match="head can be kept only"):
+        fit(reviews(80, names=("no", "yes")), None, base=first, keep_head=True, options=options())
+
+
+def test_gradual_unfreezing_begins_with_the_head(make_base: MakeBase) -> None:
+    """Half an epoch before the embeddings' turn they are as they were; then they move."""
+    base = make_base("bag")
+    for epochs, moved in ((1.5, False), (4, True)):
+        given = options(unfreeze=2.0 * epochs / 4 if not moved else 2, epochs=epochs)
+        given.unfreeze = 2.0
+        run = fit(reviews(80), reviews(60, 1), base=base, options=given).run
+        same = torch.equal(run.model.base.embedding.weight, base.model.base.embedding.weight)
+        assert same == (not moved)
+
+
+@pytest.mark.parametrize("given", [{}, {"freeze": "base"}, {"freeze": "none", "accumulate": 2}], ids=str)
+def test_it_resumes_to_the_bit(
+    given: dict[str, Any], make_base: MakeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off at any batch, of a step or of validation, and resumed."""
+    base = make_base("small")
+    given = {"epochs": 2, "checkpoint_steps": 1, "patience": 2, **given}
+
+    def run(out: Path, *, resume: bool = False) -> Fitted:
+        return fit(reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume)
+
+    expected = run(tmp_path / "straight")
+    plain = loop._Training._here
+    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
+    for at in itertools.count(1, 9 * given.get("accumulate", 1)):
+        out = tmp_path / str(at)
+        seen = 0
+
+        def here(training: Any, batch: Any, at: int = at) -> Any:
+            nonlocal seen
+            seen += 1
+            if seen == at:
+                raise Killed
+            return plain(training, batch)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(loop._Training, "_here", here)
+            try:
+                run(out)
+            except Killed:
+                pass
+            else:
+                break
+        found = run(out, resume=True)
+        assert all(torch.equal(weights(found.run)[key], each) for key, each in weights(expected.run).items()), at
+        assert _lines(out) == _lines(tmp_path / "straight")
+        assert [(each.step, each.loss) for each in found.curve] == [(each.step, each.loss) for each in expected.curve]
+    assert at > 20
+
+
+def _lines(out: Path) -> list[dict[str, Any]]:
+    return [{key: line[key] for key in line if key not in TIMES} for line in read(out / "metrics.jsonl")]
+
+
+def test_a_directory_changes_nothing(make_base: MakeBase, tmp_path: Path) -> None:
+    """Nor does it hold what did not move."""
+    light = fit(reviews(40), reviews(20, 1), base=make_base("small"), options=options())
+    heavy = fit(reviews(40), reviews(20, 1), base=make_base("small"), options=options(), directory=tmp_path)
+    assert all(torch.equal(weights(heavy.run)[key], each) for key, each in weights(light.run).items())
+    assert [each.accuracy for each in light.curve] == [each.accuracy for each in heavy.curve]
+    from safetensors import safe_open
+
+    (file,) = (tmp_path / "checkpoints").glob("step-*/model.safetensors")
+    with safe_open(file, framework="pt") as tensors:
+        names = set(tensors.keys())
+    assert "model.base.embedding.weight" in names
+    assert not any("layers" in name for name in names)
+
+
+def test_a_fitted_run_can_be_saved_and_loaded(make_base: MakeBase, tmp_path: Path) -> None:
+    fitted = fit(reviews(40), None, base=make_base(), options=options())
+    save(fitted.run, tmp_path / "run")
+    again = load(tmp_path / "run")
+    assert again.labels == ["bad", "good"]
+    texts = reviews(10, 3).texts
+    np.testing.assert_array_equal(class_probabilities(again, texts), class_probabilities(fitted.run, texts))
+
+
+def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
+    base = make_base()
+    alike = some(reviews(20), range(0, 20, 2))
+    with pytest.raises(UserError, match="all 10 examples have the same label, 'bad'"):
+        fit(alike, None, base=base)
+    lonely = some(reviews(20), [*range(0, 20, 2), 1])
+    with pytest.raises(UserError, match=r"reviews.csv line 3: the only example of the class 'good'"):
+        fit(lonely, None, base=base)
+    with pytest.raises(UserError, match=r"reviews.csv line 4: the label 'so' is not among"):
+        fit(reviews(20), reviews(9, 1, names=("bad", "good", "so")), base=base)
+    fitted = fit(reviews(8), None, base=base, options=options(epochs=1))
+    assert fitted.notes[0] == "note: few examples of 2 of 2 classes ('bad' 4, 'good' 4): expect little of these"
+    with pytest.raises(UserError, match="--layer-decay 2"):
+        fit(reviews(20), None, base=base, options=options(layer_decay=2.0))
+    with pytest.raises(UserError, match="needs a run with a tokenizer"):
+        fit(reviews(20), None)
+
+
+def test_collapsing_to_one_class_is_said(make_base: MakeBase) -> None:
+    fitted = fit(reviews(40), reviews(20, 1), base=make_base(), options=options(lr=1e-9, epochs=1, freeze="base"))
+    guess = class_probabilities(fitted.run, reviews(20, 1).texts).argmax(1)
+    assert ("collapsed" in fitted.run.details) == (len(set(guess)) == 1)
+    names = ["bad", "good"]
+    same, mixed = np.array([1, 1, 1]), np.array([0, 1, 1])
+    assert "taken for 'good'" in (collapsed(same, mixed, names) or "")
+    assert collapsed(mixed, mixed, names) is None
+    assert collapsed(same, same, names) is None
+    assert "no label at all" in (collapsed(np.zeros((3, 2), bool), np.eye(3, 2), names) or "")
