@@ -18,6 +18,7 @@ from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
 
 if TYPE_CHECKING:
+    from rehead.compare.experiment import Trial
     from rehead.compare.results import Method, Results, RunFacts
 
 __all__ = ["CompareOptions", "command", "compare"]
@@ -38,12 +39,12 @@ def command(options: CompareOptions) -> int:
 
 
 def compare(
-    options: CompareOptions, said: str, wanted: Callable[[Method, int], bool] = lambda method, labels: True
+    options: CompareOptions, said: str, wanted: Callable[[Method, Trial], bool] = lambda method, trial: True
 ) -> Results:
     """Compare, and write `results.json` and `report.html`.
 
-    `said` is the command that the report gives. `wanted` may leave out methods, or numbers of labels for some of them;
-    every method that stays learns from the most labels.
+    `said` is the command that the report gives. `wanted` may leave out trials of a method; one that stays must learn
+    from the most labels.
     """
     check_compare(options)
     began = time.monotonic()
@@ -66,7 +67,7 @@ def compare(
             f"--labels {counts[-1]}: there are {len(parts.train):,} labels to learn from"
             f"{'' if options.test and options.valid else ' after the split'}. Ask for fewer."
         )
-    methods = [each for each in list_methods(options, runs) if wanted(each, counts[-1])]
+    methods = {each.key: each for each in list_methods(options, runs)}
     fingerprints = {
         "train": parts.train.fingerprint(),
         "valid": parts.valid.fingerprint(),
@@ -74,15 +75,13 @@ def compare(
         "runs": {name: _digest(Path(name)) for name in runs},
     }
     out = open_directory(options, fingerprints)
-    trials = [
-        trial
-        for trial in list_trials(methods, counts, options)
-        if wanted(next(each for each in methods if each.key == trial.method), trial.labels)
-    ]
-    outcomes = run_trials(trials, methods, runs, parts, options, out)
+    listed = list_trials(list(methods.values()), counts, options)
+    trials = [each for each in listed if wanted(methods[each.method], each)]
+    kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
+    outcomes = run_trials(trials, kept, runs, parts, options, out)
     facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
     facts.seconds = time.monotonic() - began
-    results = score(outcomes, methods, counts, parts, facts)
+    results = score(outcomes, kept, counts, parts, facts)
     write_report(results, out, quiet=options.quiet)
     shutil.rmtree(out / WORK)
     return results

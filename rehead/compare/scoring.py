@@ -90,7 +90,7 @@ def score(
         data=parts.facts,
         methods=list(methods),
         counts=list(counts),
-        seeds=len(next(iter(table.values())).outcomes),
+        seeds=max(len(each.outcomes) for each in table.values()),
         scores=[_score(key, count, each, truth, several) for (key, count), each in table.items()],
         paired=[],
         curves=[
