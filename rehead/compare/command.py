@@ -30,6 +30,8 @@ def command(options: CompareOptions) -> int:
     try:
         results = compare(options, shlex.join([word for word in words if word != "--resume"]))
     except KeyboardInterrupt:
+        if not (options.out / "plan.json").exists():  # nothing was begun that could go on
+            raise
         resume = [] if "--resume" in words else ["--resume"]
         print(f"rehead: stopped. Go on with: {shlex.join([*words, *resume])}", file=sys.stderr)
         return 130
@@ -66,6 +68,10 @@ def compare(
         raise UserError(
             f"--labels {counts[-1]}: there are {len(parts.train):,} labels to learn from"
             f"{'' if options.test and options.valid else ' after the split'}. Ask for fewer."
+        )
+    if counts[0] < 2 * len(parts.names):
+        raise UserError(
+            f"--labels {counts[0]}: too few for {len(parts.names)} classes. Ask for {2 * len(parts.names)} or more."
         )
     methods = {each.key: each for each in list_methods(options, runs)}
     fingerprints = {

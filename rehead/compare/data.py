@@ -153,10 +153,11 @@ def _look(
 ) -> Leaks:
     if not quiet:
         print("looking for test documents in what is learnt from", file=sys.stderr)
-    streams: list[Iterable[str]] = [
-        () if text.texts is None else (document.text for document in text.texts) for text in texts
-    ]
-    return find_leaks([train.texts, valid.texts], test.texts, streams)
+    different = {text.fingerprint: text.texts for text in texts if text.texts is not None}  # runs may share their text
+    streams: list[Iterable[str]] = [(document.text for document in each) for each in different.values()]
+    leaks = find_leaks([train.texts, valid.texts], test.texts, streams)
+    seen = dict(zip(different, leaks.seen, strict=True))
+    return Leaks(leaks.labelled, [seen.get(text.fingerprint, np.zeros(len(test), bool)) for text in texts])
 
 
 def _said(texts: Sequence[PretrainingText], leaks: Leaks, asked: int) -> list[str]:

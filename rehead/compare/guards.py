@@ -73,6 +73,7 @@ class PretrainingText:
     texts: Texts | None
     why: str = ""
     "Why it cannot be compared."
+    fingerprint: str = ""
 
 
 @dataclass
@@ -97,11 +98,12 @@ def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
         return PretrainingText(run, None, "it was pretrained on standard input")
     try:
         texts = Texts(paths, reading, check=False)
-        if texts.fingerprint() != recorded.get("fingerprint"):
+        fingerprint = texts.fingerprint()
+        if fingerprint != recorded.get("fingerprint"):
             return PretrainingText(run, None, f"{', '.join(paths)} has changed since")
     except (UserError, OSError, TypeError):
         return PretrainingText(run, None, f"{', '.join(map(str, paths))} is not there any more")
-    return PretrainingText(run, texts)
+    return PretrainingText(run, texts, fingerprint=fingerprint)
 
 
 def find_leaks(labelled: Sequence[Sequence[str]], test: Sequence[str], pretraining: Sequence[Iterable[str]]) -> Leaks:

@@ -299,6 +299,7 @@ def test_several_runs_have_names(files: Path, base: Path) -> None:
     [
         (["--labels", "500"], "there are 76 labels to learn from after the split"),
         (["--labels", "2"], "4 or more"),
+        (["--test", "three.csv", "--labels", "5", "--valid", "three.csv"], "--labels 5: too few for 3 classes"),
         (["--methods", "magic"], "--methods magic: not known"),
         (["--seeds", "0"], "--seeds 0"),
         (["--test", "odd.csv"], "'odd' is not among those that were trained on"),
@@ -311,6 +312,9 @@ def test_mistakes_are_one_line(
     files: Path, base: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_csv(Path("odd.csv"), reviews(20, kinds=("odd", "good")))
+    write_csv(Path("three.csv"), reviews(30, seed=5, kinds=("bad", "good", "odd")))
+    if "three.csv" in words:
+        write_csv(Path("data.csv"), reviews(60, kinds=("bad", "good", "odd")))
     assert compare("data.csv", "--from", base, "--out", "out", *words) == 2
     error = capsys.readouterr().err
     assert said in error
