@@ -12,7 +12,8 @@ from pathlib import Path
 from string import Template
 
 from rehead.compare.answer import between, chance, percent, points, significant
-from rehead.compare.results import Control, Interval, Method, Mistake, Reach, Results, Score, Summary
+from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
+from rehead.compare.statistics import Interval, Summary
 from rehead.progress import duration
 from rehead.text.documents import place
 

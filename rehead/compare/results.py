@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from rehead.compare.kinds import Kind
-from rehead.compare.statistics import Difference, Interval, Mcnemar, Summary
+from rehead.compare.statistics import Difference, Mcnemar, Summary
 from rehead.disk import read_json
 from rehead.errors import DamagedError, shown
 
@@ -321,6 +321,3 @@ def _of(kind: Any, value: Any) -> Any:  # noqa: ANN401
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise ValueError(f"{shown(value)} is not of the type {kind.__name__}")
     return value
-
-
-__all__ = ["Difference", "Interval", "Mcnemar", "Results", "Summary", "from_json", "load_results", "to_json"]

@@ -36,6 +36,7 @@ from rehead.compare.results import (
     Score,
 )
 from rehead.compare.statistics import (
+    Interval,
     Summary,
     accuracy_over_documents,
     macro_f1,
@@ -147,8 +148,8 @@ def _score(key: str, count: int, scored: _Scored, truth: Flags, several: bool) -
     return Score(
         method=key,
         labels=count,
-        accuracy=_summary(by_seed, lambda: accuracy_over_documents(scored.right)),
-        macro_f1=_summary(f1, lambda: macro_f1_over_documents(truth, scored.answers)),
+        accuracy=_summary(by_seed, accuracy_over_documents(scored.right)),
+        macro_f1=_summary(f1, macro_f1_over_documents(truth, scored.answers)),
         by_seed=by_seed,
         train_seconds=float(np.mean([each.train_seconds for each in scored.outcomes])),
         documents_per_second=len(scored.outcomes) * len(truth) / max(seconds, 1e-9),
@@ -157,9 +158,9 @@ def _score(key: str, count: int, scored: _Scored, truth: Flags, several: bool) -
     )
 
 
-def _summary(values: list[float], documents: object) -> Summary:
+def _summary(values: list[float], over_documents: Interval) -> Summary:
     spread = spread_of(values) if len(values) > 1 else None
-    return Summary(float(np.mean(values)), spread, over_seeds(values), documents())  # type: ignore[operator]
+    return Summary(float(np.mean(values)), spread, over_seeds(values), over_documents)
 
 
 def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Paired]:
