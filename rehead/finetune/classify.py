@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from rehead.finetune.linear_start import solve_head
 from rehead.finetune.options import Freeze
-from rehead.model.grams import find_grams, rows_of
+from rehead.model.grams import each_once, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.reading import Reading, cut, is_bag, pooled_parts
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 ORDER = 51  # what a random choice is for, as part of its key
 HELD_OUT_TOKENS = 16_384  # in a batch of validation
 FEWEST_STEPS = 8  # in an epoch, where there are few documents
-DOCUMENTS = 32  # in a step, where no layer reads them
-TOKENS = 4_096  # in a step, where layers do
+DOCUMENTS = 32  # in a step, or as many tokens as these have on average
 
 Mode = Literal["vectors", "bag", "padded"]
 
@@ -95,7 +94,6 @@ class Classify(Objective):
         batch: int | None = None,
         class_weights: NDArray[Any] | None = None,
         layer_decay: float = 1.0,
-        unfreeze: float = 0.0,
         pad: int = 0,
         seed: int = 0,
         keep_head: bool = False,
@@ -103,15 +101,17 @@ class Classify(Objective):
         """Train a model that has a classifier head.
 
         `batch` is in tokens. `class_weights` (K,): how much an example of each class counts (that has the label, of
-        several). `unfreeze`: after every such fraction of the run, one more layer begins to move, from the top.
+        several). Of every next layer downwards the rate is `layer_decay` times that of the one above.
         `keep_head`: the head is a good one already; otherwise it starts anew.
         """
         super().__init__(model)
+        self.unfreeze = 0.0
+        "After every such fraction of the run one more layer begins to move, from the top; 0: all move from the start."
         if not isinstance(model.head, ClassifierHead):
             raise TypeError("fine-tuning needs a model with a classifier head")
         self.several = model.head.config.multilabel
         self.train_documents, self.valid, self.reading, self.freeze, self.seed = train, valid, reading, freeze, seed
-        self.layer_decay, self.unfreeze = layer_decay, unfreeze
+        self.layer_decay = layer_decay
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
         model.eval()  # whether a layer is the identity is told at rest
         self.longest = reading.limit(model.base)
@@ -129,17 +129,18 @@ class Classify(Objective):
         tokens = int(self.lengths.sum())
         if self.mode == "padded":
             longest = max(1, int(self.lengths.max()))
-            budget = max(longest, min(TOKENS, tokens // FEWEST_STEPS)) if batch is None else max(batch, longest)
+            usual = DOCUMENTS * tokens // len(parts)
+            budget = max(longest, min(usual, tokens // FEWEST_STEPS) if batch is None else batch)
             self.batches = DocumentBatches(parts, budget=budget, longest=longest, long="head", pad=pad, seed=seed)
-        usual = min(DOCUMENTS, max(1, len(parts) // FEWEST_STEPS))
-        self.per_step = usual if batch is None else max(1, round(batch * len(parts) / max(1, tokens)))
+        few = min(DOCUMENTS, max(1, len(parts) // FEWEST_STEPS))
+        self.per_step = few if batch is None else max(1, round(batch * len(parts) / max(1, tokens)))
         self.held: list[Batch] | None = None
 
     def _mode(self) -> Mode:
         assert isinstance(self.model.head, ClassifierHead)  # noqa: S101 (for the type checker)
         if self.freeze == "base" and self.model.head.query is None:
             return "vectors"
-        base, mean = self.model.base, self.model.head.config.pooling == "mean"
+        base, mean = self.model.base, self.model.head.config.pooling in ("mean", "distinct")
         return "bag" if mean and is_bag(base) and (not len(base.layers) or self.freeze == "layers") else "padded"
 
     def _standardise(self) -> NDArray[Any] | None:
@@ -150,10 +151,11 @@ class Classify(Objective):
         head = self._head()
         wide = head.linear.in_features
         vectors: NDArray[np.float32] | None = None
-        if self.mode == "vectors" or (head.config.pooling == "mean" and self.model.config.norm == "pre"):
+        even = head.centre is None  # a head that reads directions does this itself
+        if self.mode == "vectors" or (even and head.config.pooling == "mean" and self.model.config.norm == "pre"):
             vectors = pooled_parts(self.model, self.parts)
         shift, factor = np.zeros(wide, np.float32), np.ones(wide, np.float32)
-        if vectors is not None:
+        if vectors is not None and even:
             shift = vectors.mean(0)
             spread = vectors.std(0)
             # A value that hardly differs between documents must not be blown up.
@@ -225,9 +227,13 @@ class Classify(Objective):
 
     def _bag(self, parts: Sequence[Ints]) -> dict[str, Tensor]:
         grams = find_grams(parts, self.model.config, self.slots)
+        lengths = torch.tensor([len(each) for each in parts])
+        if self._head().config.pooling == "distinct":
+            grams = each_once(grams, self.model.config)
+            lengths = torch.from_numpy(np.bincount(grams.document, minlength=len(parts)))
         fields = bag_readings(grams, len(parts), self.model.config.ntokens)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in fields.items()}
-        return tensors | {"lengths": torch.tensor([len(each) for each in parts])}
+        return tensors | {"lengths": lengths}
 
     def _batch(self, tensors: dict[str, Tensor], documents: Documents, chosen: Ints, tokens: int) -> Batch:
         targets = torch.from_numpy(documents.targets[chosen])
@@ -275,8 +281,7 @@ class Classify(Objective):
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the cross-entropy over documents (and over labels, where there are several)."""
         targets, head = tensors["targets"], self._head()
-        pooled = (self._pooled(tensors) - self.shift) * self.factor
-        logits = head.linear(head.dropout(pooled)).float()  # (P, K)
+        logits = head.score((self._pooled(tensors) - self.shift) * self.factor).float()  # (P, K)
         if "owner" in tensors:  # the scores of a document are the mean of those of its pieces
             counts = torch.bincount(tensors["owner"], minlength=len(targets))[:, None]
             logits = logits.new_zeros(len(targets), logits.shape[1]).index_add_(0, tensors["owner"], logits) / counts
@@ -292,8 +297,9 @@ class Classify(Objective):
         ids, keep = tensors["ids"], tensors["keep"]
         if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, keep = ids.new_zeros(1, 1), keep.new_ones(1, 1)
-        every = bool(keep.all()) if keep.device.type == "cpu" else False
-        hidden = self.model.base(ids, None if every else keep, causal=self.model.reads_causally)
+        # Padding is behind the text, and under the square mask nothing sees what is behind it: no other mask is needed.
+        causal = self.model.reads_causally
+        hidden = self.model.base(ids, None if causal else keep, causal=causal)
         pooled = self._head().pool(hidden, keep)
         return pooled[:0] if nothing else pooled
 

@@ -42,6 +42,10 @@ class Setting:
     "0: directions alone."
     strength: float
 
+    def __str__(self) -> str:
+        beside = f", words {self.words:g}" if self.words else ""
+        return f"power {self.power:g}{beside}, strength {self.strength:g}"
+
 
 @dataclass
 class Linear:
@@ -58,16 +62,24 @@ class Linear:
     def scores(self, features: Features) -> Floats:
         """Score documents: (N, K)."""
         found: Floats = features.directions @ self.directions.T + self.bias
-        return found + features.words[:, self.rows] @ self.words.T if len(self.rows) else found
+        return found + self.word_scores(features)
+
+    def word_scores(self, features: Features) -> Floats:
+        """Score documents by their words alone: (N, K)."""
+        if not len(self.rows):
+            return np.zeros((len(features), len(self.bias)))
+        found: Floats = features.words[:, self.rows] @ self.words.T
+        return found
 
 
 @dataclass
 class Found:
     """What the search has found."""
 
-    setting: Setting
+    settings: list[Setting]
+    "The best, and those that could as well be it: what they score is averaged. The best comes first."
     logits: Floats
-    "Scores of every document by a classifier that has not seen it: (N, K). NaN for those that were left out nowhere."
+    "Scores of every document by classifiers that have not seen it: (N, K). NaN for those that were left out nowhere."
     losses: dict[tuple[float, float], float]
     "The lowest loss of left-out documents, by power and words."
 
@@ -113,28 +125,80 @@ def search(
     balanced: bool = False,
 ) -> Found:
     """Choose power, words and strength by what they do for left-out documents."""
-    best: tuple[float, Setting, Floats] | None = None
-    losses: dict[tuple[float, float], float] = {}
+    tried: dict[tuple[float, float], tuple[float, Setting, Floats]] = {}
 
-    def consider(power: float, weight: float, strengths: Sequence[float]) -> None:
-        nonlocal best
+    def consider(power: float, weight: float, strengths: Sequence[float]) -> float:
         for strength, logits in _left_out(features, truth, space, classes, folds, power, weight, strengths, balanced):
             loss = mean_loss(logits, truth)
-            losses[power, weight] = min(loss, losses.get((power, weight), np.inf))
-            if best is None or loss < best[0]:
-                best = loss, Setting(power, weight, strength), logits
+            if (power, weight) not in tried or loss < tried[power, weight][0]:
+                tried[power, weight] = loss, Setting(power, weight, strength), logits
+        return tried[power, weight][0]
 
     for power in POWERS:
         consider(power, 0.0, STRENGTHS)
-    assert best is not None  # noqa: S101 (for the type checker)
-    power, strength = best[1].power, best[1].strength
-    nearby = [each for each in STRENGTHS if strength / 10 <= each <= strength * 3]
-    for weight in words:
-        before = best[0]
-        consider(power, weight, nearby)
-        if losses[power, weight] > before and best[1].words != weight:  # more of it will not help
-            break
-    return Found(best[1], best[2], losses)
+    best = min(tried.values(), key=lambda each: each[0])[1].power
+    for power in sorted({best, POWERS[0]}, reverse=True):
+        # With words to lean on, directions need less of what the unlabelled text says.
+        loss, setting, _ = tried[power, 0.0]
+        nearby = [each for each in STRENGTHS if setting.strength / 10 <= each <= setting.strength * 3]
+        for weight in words:
+            found = consider(power, weight, nearby)
+            if found > loss:  # more of it will not help
+                break
+            loss = found
+    return average(list(tried.values()), truth)
+
+
+def average(tried: Sequence[tuple[float, Setting, Floats]], truth: NDArray[Any]) -> Found:
+    """Keep the best setting and those that are worse by less than chance explains: a standard error of the difference.
+
+    With few labels cross-validation cannot tell settings apart, and whichever it picks is luck. Their scores are
+    averaged instead, which is a linear classifier again.
+    """
+    ranked = sorted(tried, key=lambda each: each[0])
+    known = ~np.isnan(ranked[0][2][:, 0])
+    best = losses_of(ranked[0][2][known], truth[known])
+    kept = []
+    for each in ranked:
+        worse = losses_of(each[2][known], truth[known]) - best
+        if worse.mean() <= worse.std() / max(1, len(worse)) ** 0.5:
+            kept.append(each)
+    logits = np.mean([each[2] for each in kept], axis=0)
+    return Found([each[1] for each in kept], logits, {(each[1].power, each[1].words): each[0] for each in ranked})
+
+
+def fit_average(
+    features: Features,
+    truth: NDArray[Any],
+    space: Space,
+    classes: int,
+    settings: Sequence[Setting],
+    *,
+    balanced: bool = False,
+    weights: Floats | None = None,
+) -> Linear:
+    """Fit a classifier with each setting, and average them into one."""
+    made = [
+        linear
+        for each in settings
+        for linear in fit_path(
+            features,
+            truth,
+            space,
+            classes,
+            each.power,
+            each.words,
+            [each.strength],
+            balanced=balanced,
+            weights=weights,
+        )
+    ]
+    rows = np.unique(np.concatenate([each.rows for each in made]))
+    words = np.zeros((classes, len(rows)))
+    for each in made:
+        words[:, np.searchsorted(rows, each.rows)] += each.words / len(made)
+    directions = np.mean([each.directions for each in made], axis=0)
+    return Linear(directions, rows, words, np.mean([each.bias for each in made], axis=0))
 
 
 def _left_out(
@@ -163,11 +227,16 @@ def _left_out(
 def mean_loss(logits: Floats, truth: NDArray[Any]) -> float:
     """Give the mean −log of the probability of the truth (over the labels too, if there are several)."""
     known = ~np.isnan(logits[:, 0])
-    scores, truth = logits[known], truth[known]
+    return float(losses_of(logits[known], truth[known]).mean())
+
+
+def losses_of(scores: Floats, truth: NDArray[Any]) -> Floats:
+    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,)."""
     if truth.ndim == 2:
-        return float(np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean())
-    whole = np.logaddexp.reduce(scores, axis=1)
-    return float((whole - scores[np.arange(len(truth)), truth]).mean())
+        several: Floats = np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean(1)
+        return several
+    lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
+    return lost
 
 
 def _solutions(

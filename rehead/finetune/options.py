@@ -24,10 +24,11 @@ class FitOptions(TrainingOptions):
     pretraining has not touched them; else none."""
 
     epochs: float | None = flag(None, metavar="N")
-    "Read the examples this many times (default: by their number, 20 times for few to 4 for many)."
+    """Read the examples this many times (default: by their number, 20 times for few to 4 for many; twice that where
+    layers read)."""
 
     batch: int | None = flag(None, metavar="TOKENS")
-    "Tokens in a step (default: about 4,096 where layers read, 32 documents where none does; less for few examples)."
+    "Tokens in a step (default: as many as 32 documents have on average; less where examples are few)."
 
     length: int | None = flag(None, metavar="T")
     "Tokens read at once (default: 256 where layers read, else the whole document)."
@@ -36,7 +37,7 @@ class FitOptions(TrainingOptions):
     "What is read of a longer document; the scores of several windows are averaged."
 
     dropout: float | None = None
-    "Share of values zeroed in training (default: the base's own; 0.1 where no layer reads)."
+    "Share of values zeroed in training (default: the base's own; 0.5 of the document's vector where no layer reads)."
 
     class_weights: Literal["none", "balanced"] = "none"
     "Whether rare classes count more, so that all count the same."

@@ -24,7 +24,18 @@ from rehead.finetune.classify import Documents
 from rehead.finetune.copies import reheaded
 from rehead.finetune.features import Features, Space, read_documents
 from rehead.finetune.fit import Fitted, look_at, settle, settle_scores
-from rehead.finetune.linear import STRENGTHS, WORDS, Found, Linear, Setting, fit_path, mean_loss, search
+from rehead.finetune.linear import (
+    STRENGTHS,
+    WORDS,
+    Found,
+    Linear,
+    Setting,
+    average,
+    fit_average,
+    fit_path,
+    mean_loss,
+    search,
+)
 from rehead.finetune.measures import Measured
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, most_folds, split
@@ -36,6 +47,8 @@ from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 FOLDS = 5
 MANY = 6_000  # examples, above which settings are chosen on so many of them
@@ -51,13 +64,10 @@ class Probe:
     space: Space
     found: Found
     linear: Linear
+    folds: list[tuple[Ints, Ints]]
+    "Who was left out when the settings were chosen: for each time, the examples inside and those outside."
     note: str
     "How the settings were chosen."
-
-    @property
-    def loss(self) -> float:
-        """Of left-out documents."""
-        return mean_loss(self.found.logits, self.truth)
 
 
 def fit_probe(
@@ -91,12 +101,9 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
     features, space = read_documents(base.model, encode(base.tokenizer, train.texts))
     classes, balanced = len(train.names), options.class_weights == "balanced"
     tried = WORDS if words else ()
-    found, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
-    setting = found.setting
-    (linear,) = fit_path(
-        features, truth, space, classes, setting.power, setting.words, [setting.strength], balanced=balanced
-    )
-    return Probe(features, truth, space, found, linear, note)
+    found, left_out, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
+    linear = fit_average(features, truth, space, classes, found.settings, balanced=balanced)
+    return Probe(features, truth, space, found, linear, left_out, note)
 
 
 def _choose(
@@ -108,7 +115,7 @@ def _choose(
     seed: int,
     words: Sequence[float],
     balanced: bool,
-) -> tuple[Found, str]:
+) -> tuple[Found, list[tuple[Ints, Ints]], str]:
     """Choose the settings: by cross-validation, on a part of the examples where there are many."""
     if len(train) > MANY:
         aside = 1 - MANY / len(train)
@@ -118,49 +125,46 @@ def _choose(
     part = some(train, chosen)
     count = most_folds(part, FOLDS)
     if count < 2:
-        setting = Setting(2.0, 0.0, 10.0)
         logits = np.full((len(train), classes), np.nan)
-        return Found(setting, logits, {}), "a class has one text only: nothing could be cross-validated"
-    found = search(
-        features.some(chosen), truth[chosen], space, classes, folds(part, count, seed), words=words, balanced=balanced
-    )
+        note = "a class has one text only: nothing could be cross-validated"
+        return Found([Setting(2.0, 0.0, 10.0)], logits, {}), [], note
+    left_out = folds(part, count, seed)
+    found = search(features.some(chosen), truth[chosen], space, classes, left_out, words=words, balanced=balanced)
     note = f"settings chosen by {count}-fold cross-validation on {len(part):,} of {len(train):,} examples"
     if len(part) < len(train):
-        found = _again(train, features, truth, space, classes, seed, found, words, balanced)
-    with_words = f", exact words beside directions (weight {found.setting.words:g})" if found.setting.words else ""
-    return found, f"{note}: power {found.setting.power:g}, strength {found.setting.strength:g}{with_words}"
+        left_out = [split(train, ASIDE, seed)]
+        found = _again(left_out[0], features, truth, space, classes, found, words, balanced)
+    return found, left_out, f"{note}: {'; '.join(map(str, found.settings))}"
 
 
 def _again(
-    train: LabelledData,
+    left_out: tuple[Ints, Ints],
     features: Features,
     truth: NDArray[Any],
     space: Space,
     classes: int,
-    seed: int,
     found: Found,
     words: Sequence[float],
     balanced: bool,
 ) -> Found:
     """Look again, near what a part of many examples has chosen, with all of them but some that are left out."""
-    inside, outside = split(train, ASIDE, seed)
-    setting = found.setting
-    best: tuple[float, Setting, NDArray[np.float64]] | None = None
-    strengths = [each for each in STRENGTHS if setting.strength / 4 <= each <= setting.strength * 4]
-    weights = {setting.words, *(each for each in words if setting.words <= each <= 4 * max(setting.words, 1))}
-    for power in {setting.power, max(1.0, setting.power - 1)}:
+    inside, outside = left_out
+    best = found.settings[0]
+    tried: dict[tuple[float, float], tuple[float, Setting, NDArray[np.float64]]] = {}
+    strengths = [each for each in STRENGTHS if best.strength / 4 <= each <= best.strength * 4]
+    weights = {best.words, *(each for each in words if best.words <= each <= 4 * max(best.words, 1))}
+    for power in {best.power, max(1.0, best.power - 1)}:
         for weight in sorted(weights):
             path = fit_path(
                 features.some(inside), truth[inside], space, classes, power, weight, strengths, balanced=balanced
             )
             for strength, linear in zip(strengths, path, strict=True):
-                logits = np.full((len(train), classes), np.nan)
+                logits = np.full((len(truth), classes), np.nan)
                 logits[outside] = linear.scores(features.some(outside))
                 loss = mean_loss(logits, truth)
-                if best is None or loss < best[0]:
-                    best = loss, Setting(power, weight, strength), logits
-    assert best is not None  # noqa: S101 (for the type checker)
-    return Found(best[1], best[2], found.losses)
+                if (power, weight) not in tried or loss < tried[power, weight][0]:
+                    tried[power, weight] = loss, Setting(power, weight, strength), logits
+    return average(list(tried.values()), truth)
 
 
 def finish(
@@ -171,12 +175,12 @@ def finish(
     options: FitOptions,
     began: float,
     say: Callable[[str], None],
+    make: Callable[[], Run] | None = None,
 ) -> Fitted:
-    """Fold a linear classifier into the head of a run, and calibrate it."""
+    """Fold a linear classifier into the head of a run (or `make` another), calibrate it, and describe it."""
     assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
-    run = put_on(probe, train, base)
+    run = put_on(probe, train, base) if make is None else make()
     reading = Reading()
-    setting = probe.found.setting
     run.details = {
         "objective": "classify",
         "method": "probe",
@@ -184,7 +188,7 @@ def finish(
         "seed": options.seed,
         "freeze": "base",
         "reading": dataclasses.asdict(reading),
-        "setting": dataclasses.asdict(setting),
+        "settings": [dataclasses.asdict(each) for each in probe.found.settings],
         "examples": {"train": len(train), "train_fingerprint": train.fingerprint()},
         "base": {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
         "rehead": rehead.__version__,
@@ -210,13 +214,13 @@ def finish(
 
 def put_on(probe: Probe, train: LabelledData, base: Run) -> Run:
     """Make the run: the base, bit for bit, with a head that scores as the linear classifier does."""
-    setting, linear = probe.found.setting, probe.linear
+    linear = probe.linear
     head = dataclasses.replace(
         base.model.config.classifier(len(train.names), train.multilabel),
         pooling="distinct" if is_bag(base.model.base.eval()) else "mean",
         causal=base.model.config.causal,
         unit=True,
-        words=setting.words > 0,
+        words=len(linear.rows) > 0,
         dropout=0.0,
     )
     model = reheaded(base.model, head).eval()

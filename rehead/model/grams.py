@@ -15,6 +15,7 @@ from torch import Tensor
 from rehead.model.base import Base
 from rehead.model.config import ModelConfig
 from rehead.model.ngrams import NO_ROW, ngram_buckets
+from rehead.model.spread import rows_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +66,12 @@ def find_grams(texts: Sequence[Ints], config: ModelConfig, slots: Tensor | None)
     # Numpy sorts numbers of 16 bits by counting, ten times as fast.
     small = joined.document.astype(np.uint16) if len(texts) < 1 << 16 else joined.document
     return joined.some(np.argsort(small, kind="stable"))
+
+
+def each_once(grams: Grams, config: ModelConfig) -> Grams:
+    """Keep each n-gram once in a document."""
+    _, first = np.unique(grams.document * rows_in(config) + grams.rows, return_index=True)
+    return grams.some(first)
 
 
 def whole_runs(start: Ints, lengths: Ints, n: int) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier
-from rehead.model.grams import Grams, find_grams, rows_of
+from rehead.model.grams import Grams, each_once, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.layers import Layer
 from rehead.model.model import Model
@@ -266,9 +266,7 @@ def mean_of_distinct(base: Base, parts: Sequence[Ints]) -> Tensor:
 
 def distinct_grams(base: Base, parts: Sequence[Ints]) -> Grams:
     """Find the tokens and n-grams of documents that the base has rows for, each once in a document."""
-    grams = find_grams(parts, base.config, rows_of(base))
-    _, first = np.unique(grams.document * rows_in(base.config) + grams.rows, return_index=True)
-    return grams.some(first)
+    return each_once(find_grams(parts, base.config, rows_of(base)), base.config)
 
 
 def _word_scores(base: Base, words: Words, ids: Sequence[Ints], budget: int) -> Floats:

@@ -53,7 +53,7 @@ def evaluate(options: EvaluateOptions) -> None:
             print(f"left out: {skipped}", file=sys.stderr)
         if seen := _seen_before(run, data):
             print(
-                f"warning: these are the examples that the classifier was {seen}: expect less of new ones",
+                f"warning: the classifier was {seen} these very texts: expect less of others",
                 file=sys.stderr,
             )
     measured = measure_run(run, data)
@@ -134,4 +134,4 @@ def _seen_before(run: Run, data: LabelledData) -> str | None:
     mine = data.fingerprint()
     if known.get("train_fingerprint") == mine:
         return "trained on"
-    return "chosen by" if known.get("valid_fingerprint") == mine else None
+    return "chosen by its accuracy on" if known.get("valid_fingerprint") == mine else None

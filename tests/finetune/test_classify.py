@@ -163,7 +163,8 @@ def test_folding_the_standardising_changes_no_score(make_base: MakeBase) -> None
 
 
 def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:
-    made = objective(make_base("small", learnt=True), layer_decay=0.5, unfreeze=0.1)
+    made = objective(make_base("small", learnt=True), layer_decay=0.5)
+    made.unfreeze = 0.1
     paces = made.paces()
     base = made.model.base
     assert base.ngrams is not None

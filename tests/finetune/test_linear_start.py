@@ -34,7 +34,7 @@ def test_it_is_the_best_of_the_penalties(classes: int) -> None:
         tried.append(model.predict_proba(scaled * given))
     losses = [-np.log(each[np.arange(2000), truth]).mean() for each in tried]
     found = shares(given, weight, bias)
-    assert -np.log(found[np.arange(2000), truth]).mean() < min(losses) + 0.01
+    assert -np.log(found[np.arange(2000), truth]).mean() < min(losses) + 0.03
     assert min(np.abs(found - each).max() for each in tried) < 0.01
 
 

@@ -1,0 +1,195 @@
+"""What `rehead finetune --from RUN` does unless told otherwise: what cross-validation finds best, from 20 labels up.
+
+    1. a linear classifier on the frozen base: directions, and exact words where they help   (`probe`)
+    2. self-training on unlabelled text, if there is some                                     (`self_training`)
+    3. fine-tuning the base from there, from a few hundred labels on                          (`fit`)
+
+Every step is tried on examples that are left out, and kept only if they gain by more than half the standard error of
+the difference: a step that does nothing should not be taken for luck. What was tried, what it gave and what was kept is
+said, and stands in the run's `details["recipe"]`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rehead.finetune.calibration import find_temperature
+from rehead.finetune.features import read_documents
+from rehead.finetune.fit import Fitted, fit, look_at
+from rehead.finetune.linear import Found, fit_average, losses_of
+from rehead.finetune.measures import guesses
+from rehead.finetune.options import FitOptions
+from rehead.finetune.probe import Probe, find_probe, finish, put_on
+from rehead.finetune.self_training import MOST, self_trained
+from rehead.finetune.targets import some
+from rehead.model.heads import ClassifierHead
+from rehead.model.reading import class_logits, encode, is_bag
+from rehead.model.run import Run
+from rehead.text.documents import LabelledData
+from rehead.text.order import shuffled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+FEWEST_TO_TUNE = 200  # examples, below which fine-tuning is not tried: it never helped
+MARGIN = 0.5  # standard errors by which a step has to help
+EPOCHS = 4.0  # of fine-tuning, where no layer reads
+WORD_WEIGHTS = (1.0, 0.5, 0.0)  # how much words count beside a fine-tuned base, against beside the frozen one
+UNLABELLED = 31  # what a random choice is for, as part of its key
+
+
+@dataclass
+class Step:
+    """One step of the recipe, and what it gave on left-out examples."""
+
+    name: str
+    loss: float
+    accuracy: float
+    kept: bool
+
+    def __str__(self) -> str:
+        kept = "kept" if self.kept else "not kept"
+        return f"{self.name}: {100 * self.accuracy:.1f} % of left-out examples right, loss {self.loss:.3f}: {kept}"
+
+
+@dataclass
+class Tuned:
+    """A base that was fine-tuned: what left-out examples are given, and how much words count beside it."""
+
+    logits: Floats
+    words: float
+
+
+def fit_recipe(
+    train: LabelledData,
+    valid: LabelledData | None,
+    *,
+    base: Run,
+    options: FitOptions | None = None,
+    unlabelled: Sequence[str] | None = None,
+    quiet: bool = True,
+    say: Callable[[str], None] = lambda line: None,
+) -> Fitted:
+    """Make the best classifier that a base and these examples give."""
+    options = FitOptions() if options is None else options
+    began = time.perf_counter()
+    notes = look_at(train)
+
+    def tell(line: str) -> None:
+        notes.append(line)
+        say(line)
+
+    for note in notes:
+        say(note)
+    probe = find_probe(train, base, options, words=True)
+    tell(probe.note)
+    steps = [_step("frozen base, linear head", probe.found.logits, probe.truth, kept=True)] if probe.folds else []
+    if unlabelled is not None and probe.folds:
+        probe = _with_unlabelled(probe, train, base, options, unlabelled, steps)
+    tuned = _tuned(probe, train, base, options, steps) if _worth_tuning(train, probe) else None
+    for step in steps:
+        tell(str(step))
+    if tuned is not None:
+        probe.found = Found(probe.found.settings, tuned.logits, probe.found.losses)
+    fitted = finish(
+        probe, train, valid, base, options, began, say, lambda: _tune_all(probe, train, base, options, tuned)
+    )
+    fitted.notes[:0] = notes
+    fitted.run.details |= {"method": "recipe", "recipe": [dataclasses.asdict(each) for each in steps]}
+    fitted.run.details["freeze"] = "base" if tuned is None else "none"
+    return fitted
+
+
+def _with_unlabelled(
+    probe: Probe, train: LabelledData, base: Run, options: FitOptions, unlabelled: Sequence[str], steps: list[Step]
+) -> Probe:
+    """Try self-training; keep it if it helps."""
+    if train.multilabel or not len(unlabelled):
+        return probe
+    assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
+    chosen = shuffled(np.arange(len(unlabelled)), len(unlabelled), options.seed, UNLABELLED)[:MOST]
+    texts = encode(base.tokenizer, [unlabelled[int(each)] for each in chosen])
+    features, _ = read_documents(base.model, texts, probe.space)
+    found, linear = self_trained(probe, features, len(train.names), balanced=options.class_weights == "balanced")
+    kept = better(found.logits, probe.found.logits, probe.truth)
+    steps.append(_step("self-training", found.logits, probe.truth, kept=kept))
+    return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
+
+
+def _worth_tuning(train: LabelledData, probe: Probe) -> bool:
+    return len(train) >= FEWEST_TO_TUNE and bool(probe.folds)
+
+
+def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
+    """Try fine-tuning on the folds (where layers read, on one of them); keep it if it helps."""
+    classes = len(train.names)
+    tuned, words = np.full((len(train), classes), np.nan), np.full((len(train), classes), np.nan)
+    for inside, outside in probe.folds if is_bag(base.model.base.eval()) else probe.folds[:1]:
+        part = dataclasses.replace(probe, features=probe.features.some(inside), truth=probe.truth[inside])
+        linear = fit_average(part.features, part.truth, probe.space, classes, probe.found.settings)
+        run = _tune(part, some(train, inside), base, options)
+        tuned[outside] = class_logits(run, None, [train.texts[int(each)] for each in outside])
+        words[outside] = linear.word_scores(probe.features.some(outside))
+    candidates = [Tuned(tuned + weight * words, weight) for weight in (WORD_WEIGHTS if np.nansum(words**2) else (0.0,))]
+    best = min(candidates, key=lambda each: calibrated(each.logits, probe.truth).mean())
+    kept = better(best.logits, probe.found.logits, probe.truth)
+    beside = f", words beside it {best.words:g}" if best.words else ""
+    steps.append(_step(f"fine-tuned base{beside}", best.logits, probe.truth, kept=kept))
+    return best if kept else None
+
+
+def _tune(probe: Probe, train: LabelledData, base: Run, options: FitOptions) -> Run:
+    """Fine-tune a base on all of these examples, beginning with the linear classifier on directions alone."""
+    settings = [dataclasses.replace(each, words=0.0) for each in probe.found.settings[:1]]
+    linear = fit_average(probe.features, probe.truth, probe.space, len(train.names), settings)
+    start = put_on(dataclasses.replace(probe, linear=linear), train, base)
+    usual = EPOCHS if is_bag(base.model.base.eval()) else None
+    options = dataclasses.replace(options, freeze=None, epochs=usual if options.epochs is None else options.epochs)
+    return fit(train, None, base=start, options=options, keep_head=True, whole=True).run
+
+
+def _tune_all(probe: Probe, train: LabelledData, base: Run, options: FitOptions, tuned: Tuned | None) -> Run:
+    """Make the run that the recipe has settled on, of all examples."""
+    frozen = put_on(probe, train, base)
+    if tuned is None:
+        return frozen
+    run = _tune(probe, train, base, options)
+    head, other = run.model.head, frozen.model.head
+    assert isinstance(head, ClassifierHead) and isinstance(other, ClassifierHead)  # noqa: S101, PT018
+    if tuned.words and other.words is not None:
+        with torch.no_grad():
+            other.words.weight.mul_(tuned.words)
+        head.words = other.words
+        head.config = dataclasses.replace(head.config, words=True)
+        run.model.head_config = head.config
+    return run
+
+
+def better(new: Floats, old: Floats, truth: NDArray[Any]) -> bool:
+    """Tell whether left-out examples gain, by more than chance would often give them. Both are calibrated first."""
+    known = ~np.isnan(new[:, 0]) & ~np.isnan(old[:, 0])
+    gain = calibrated(old[known], truth[known]) - calibrated(new[known], truth[known])
+    return bool(gain.mean() > MARGIN * gain.std() / max(1, len(gain)) ** 0.5)
+
+
+def calibrated(logits: Floats, truth: NDArray[Any]) -> Floats:
+    """Give the loss of each left-out example under the best temperature: (n,)."""
+    known = ~np.isnan(logits[:, 0])
+    return losses_of(logits[known] / find_temperature(logits[known], truth[known]), truth[known])
+
+
+def _step(name: str, logits: Floats, truth: NDArray[Any], *, kept: bool) -> Step:
+    known = ~np.isnan(logits[:, 0])
+    several = truth.ndim == 2
+    guess = guesses(1 / (1 + np.exp(-logits[known])) if several else logits[known], several=several)
+    right = (guess == truth[known]).all(1) if several else guess == truth[known]
+    return Step(name, float(calibrated(logits, truth).mean()), float(right.mean()), kept)
