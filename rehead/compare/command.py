@@ -50,7 +50,7 @@ def compare(
     """
     check_compare(options)
     began = time.monotonic()
-    from rehead.compare.data import prepare
+    from rehead.compare.data import prepare, read_unlabelled
     from rehead.compare.experiment import WORK, list_trials, open_directory, run_trials
     from rehead.compare.methods import list_methods
     from rehead.compare.scoring import score
@@ -84,7 +84,7 @@ def compare(
     listed = list_trials(list(methods.values()), counts, options)
     trials = [each for each in listed if wanted(methods[each.method], each)]
     kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
-    outcomes = run_trials(trials, kept, runs, parts, options, out)
+    outcomes = run_trials(trials, kept, runs, parts, options, out, read_unlabelled(options))
     facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
     facts.seconds = time.monotonic() - began
     results = score(outcomes, kept, counts, parts, facts)

@@ -26,6 +26,7 @@ from rehead.finetune.targets import some, targets
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions, described
 from rehead.text.labelled import check_classes, read_examples, sort_names
+from rehead.text.readers import Texts
 
 SHARE = 0.2  # that is held out, where a part is not given
 LABELLED_PARTS = ("train", "valid", "test")
@@ -119,6 +120,15 @@ def read_labelled(paths: Sequence[str], reading: ReadOptions) -> LabelledData:
     chosen = getattr(load_dataset(name), part)
     assert isinstance(chosen, LabelledData), described(chosen)  # noqa: S101
     return chosen
+
+
+def read_unlabelled(options: CompareOptions) -> list[str] | None:
+    """Read the unlabelled text that the default recipe may use too, if there is any."""
+    if options.unlabelled is None:
+        return None
+    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    texts = Texts(options.unlabelled, dataclasses.replace(reading, skip_empty=True), check=False)
+    return [document.text for document in texts]
 
 
 def few(parts: Parts, counts: Sequence[int], seed: int) -> dict[int, tuple[LabelledData, LabelledData]]:

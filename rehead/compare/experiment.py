@@ -87,6 +87,7 @@ def run_trials(
     parts: Parts,
     options: CompareOptions,
     directory: Path,
+    unlabelled: Sequence[str] | None = None,
 ) -> dict[Trial, Outcome]:
     """Do the trials that are not done yet; give what all of them left behind."""
     work = directory / WORK
@@ -108,7 +109,9 @@ def run_trials(
                 if trial.shuffled:
                     train, valid = shuffle_labels(train, trial.seed), shuffle_labels(valid, trial.seed)
                 method = by_key[trial.method]
-                outcome = _answers(learn(method, runs.get(method.run or ""), train, valid, trial.seed, options), parts)
+                run = runs.get(method.run or "")
+                learner = learn(method, run, train, valid, trial.seed, options, unlabelled)
+                outcome = _answers(learner, parts)
                 _write(path, outcome)
             found[trial] = outcome
             bar.advance()

@@ -22,6 +22,7 @@ from rehead.compare.results import Method, Moment
 from rehead.finetune.fit import Fitted, Point, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
+from rehead.finetune.recipe import fit_recipe
 from rehead.model.config import to_dict
 from rehead.model.reading import class_probabilities
 from rehead.model.run import Run
@@ -70,8 +71,12 @@ def learn(
     valid: LabelledData,
     seed: int,
     options: CompareOptions,
+    unlabelled: Sequence[str] | None = None,
 ) -> Learner:
-    """Train a method on these labels. `run` is the one that it starts from, or whose shape it has."""
+    """Train a method on these labels.
+
+    `run` is the one that it starts from, or whose shape it has; `unlabelled` is more text for the default recipe.
+    """
     began = time.perf_counter()
     if method.kind in ("tfidf", "nbsvm"):
         baseline = fit_baseline(method.kind, train, train.names, seed)
@@ -84,7 +89,8 @@ def learn(
         return _learner(fit(train, valid, base=run, options=settings), began, curve=True)
     if method.kind == "frozen":
         return _learner(fit_probe(train, None, base=run, options=FitOptions(seed=seed)), began)
-    raise NotImplementedError(method.kind)
+    recipe = fit_recipe(train, None, base=run, options=FitOptions(seed=seed), unlabelled=unlabelled, quiet=True)
+    return _learner(recipe, began)
 
 
 def _learner(fitted: Fitted, began: float, *, curve: bool = False) -> Learner:

@@ -11,7 +11,7 @@ from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 
-KINDS: tuple[str, ...] = tuple(each for each in get_args(Kind) if each != "recipe")  # until there is one
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(kw_only=True)

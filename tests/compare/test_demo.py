@@ -52,7 +52,7 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     assert {("scratch", 40), ("pretrained", 40), ("frozen", 20), ("frozen", 40), ("tfidf", 20), ("nbsvm", 40)} <= found
     assert not {("scratch", 20), ("pretrained", 20)} & found
     runs = {(each.kind, Path(each.run).name) for each in results.methods if each.run}
-    assert {("scratch", "lab"), ("pretrained", "lab"), ("frozen", "base")} <= runs
+    assert {("scratch", "lab"), ("pretrained", "lab"), ("frozen", "base"), ("recipe", "base")} <= runs
     assert {("scratch", "base"), ("pretrained", "base")} <= runs
     assert not {("frozen", "lab"), ("recipe", "lab")} & runs
     assert "none of the test documents is in its pretraining text" in results.guards.leaks.pretraining[0]
