@@ -24,7 +24,7 @@ from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
 from rehead.model.config import to_dict
-from rehead.model.reading import class_probabilities
+from rehead.model.reading import class_probabilities, is_bag
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 
@@ -82,7 +82,8 @@ def learn(
         baseline = fit_baseline(method.kind, train, train.names, seed)
         return Learner(baseline.predict, baseline.seconds, notes=baseline.notes)
     assert run is not None, method  # noqa: S101 (every other method has one)
-    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=options.length, lr=options.lr, seed=seed)
+    length = None if is_bag(run.model.base) else options.length
+    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=length, lr=options.lr, seed=seed)
     if method.kind == "scratch":
         return _learner(fit(train, valid, like=run, options=settings), began, curve=True)
     if method.kind == "pretrained":

@@ -55,7 +55,7 @@ class CompareOptions(CommonOptions, ReadOptions):
     "Tokens in a step of scratch and pretrained."
 
     length: int | None = flag(None, metavar="T")
-    "Tokens that scratch and pretrained read of a document (default: 256 where layers read)."
+    "Tokens that the layers of scratch and pretrained read of a document (default: 256). A bag reads all of it."
 
     lr: float = 1.0
     "Multiply the learning rates of scratch and pretrained by this."
