@@ -104,8 +104,8 @@ def fit(
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
     Without one, `like` gives shape and tokenizer, and the weights are random. `whole`: train on all examples to the
-    end, with nothing set aside, no best epoch and no calibration. `directory` receives checkpoints and metrics; without one
-    nothing is written. `begins` is called when nothing can be refused any more, before the first step.
+    end, with nothing set aside, no best epoch and no calibration. `directory` receives checkpoints and metrics; without
+    one nothing is written. `begins` is called when nothing can be refused any more, before the first step.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
