@@ -43,5 +43,5 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
         )
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
-        lines.append(f"best after {best.epoch:.3g} of {fitted.curve[-1].epoch:.3g} epochs")
+        lines.append(f"best after {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f} epochs")
     return "\n".join(lines)

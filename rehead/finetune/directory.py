@@ -13,7 +13,14 @@ from rehead.training.directory import compare_options, describe, find_again, mak
 from rehead.training.options import FREE_TO_CHANGE
 
 DESCRIPTION = "finetune.json"
-PLACES = ("labelled", "valid", "out", "base", "tokenizer")  # where things are may change; what they are may not
+PLACES = (
+    "labelled",
+    "valid",
+    "unlabelled",
+    "out",
+    "base",
+    "tokenizer",
+)  # where things are may change; what they are may not
 
 
 def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: bool) -> None:
@@ -25,6 +32,7 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
         compare_options(out, before["options"], given["options"])
         for name, said in (
             ("base", "--from"),
+            ("unlabelled", "--unlabelled"),
             ("tokenizer", "--tokenizer"),
             ("train", "examples"),
             ("valid", "--valid"),
@@ -36,7 +44,9 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
     describe(out, DESCRIPTION, given)
 
 
-def description(options: FinetuneOptions, train: LabelledData, valid: LabelledData | None) -> dict[str, Any]:
+def description(
+    options: FinetuneOptions, train: LabelledData, valid: LabelledData | None, unlabelled: str | None
+) -> dict[str, Any]:
     """Say what a run is asked to do: what a resumed one must be asked again."""
     kept = {
         name: value
@@ -47,6 +57,7 @@ def description(options: FinetuneOptions, train: LabelledData, valid: LabelledDa
         "options": kept,
         "train": train.fingerprint(),
         "valid": None if valid is None else valid.fingerprint(),
+        "unlabelled": unlabelled,
         "base": None if options.base is None else sha256(options.base / "config.json"),
         "tokenizer": None if options.tokenizer is None else sha256(options.tokenizer),
     }

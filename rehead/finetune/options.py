@@ -20,8 +20,8 @@ class FitOptions(TrainingOptions):
     """How a classifier is trained by gradient; which data and which base are the caller's own."""
 
     freeze: Freeze | None = None
-    """What stays as it is: base (the head alone is trained), layers, embeddings, none. Left out: the layers, if
-    pretraining has not touched them; else none."""
+    """Train by gradient, and keep as it is: base (the head alone is trained), layers, embeddings, none. Left out with
+    --from: what cross-validation finds best; with --scratch: none."""
 
     epochs: float | None = flag(None, metavar="N")
     """Read the examples this many times (default: by their number, 20 times for few to 4 for many; twice that where
@@ -77,6 +77,9 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     valid: list[str] | None = flag(None, metavar="FILE")
     "Labelled text for validation. Left out: a part of the examples, drawn by the seed."
 
+    unlabelled: list[str] | None = flag(None, metavar="TEXT")
+    "Text without labels, such as that of pretraining: the surest guesses on it are learnt from, if that helps."
+
     preset: Literal["lab", "small", "base", "bag"] = "small"
     "With --scratch: the shape of the model."
 
@@ -103,8 +106,15 @@ def check_fit(options: FitOptions) -> None:
             raise UserError(f"--{name} {value:g}: must be above 0.")
     if options.dropout is not None and not 0 <= options.dropout < 1:
         raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
+    if options.shard:
+        raise UserError("--shard is for pretraining: a classifier is fine-tuned whole. Drop it.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
+
+
+def by_recipe(options: FinetuneOptions) -> bool:
+    """Tell whether cross-validation is to find out what to train (`rehead.finetune.recipe`)."""
+    return options.base is not None and not options.scratch and options.freeze is None
 
 
 def check_finetuning(options: FinetuneOptions) -> None:
@@ -120,6 +130,9 @@ def check_finetuning(options: FinetuneOptions) -> None:
                 raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
             raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
+    if options.unlabelled and not by_recipe(options):
+        other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
+        raise UserError(f"--unlabelled is tried where cross-validation decides, not with {other}. Drop one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
     if options.scratch and options.base is None and options.freeze not in (None, "none"):

@@ -18,18 +18,24 @@ import torch
 from rehead.errors import UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import Fitted, fit
-from rehead.finetune.options import FinetuneOptions, check_finetuning
+from rehead.finetune.options import FinetuneOptions, FitOptions, by_recipe, check_finetuning
+from rehead.finetune.recipe import fit_recipe
 from rehead.finetune.splits import copies
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.model.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
+from rehead.text.order import number
+from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.directory import forget, let_go, tidy
 from rehead.training.distributed import World
 from rehead.training.distributed import world as join_world
+
+UNLABELLED = 50_000  # documents without labels that are kept at most
+SAMPLE = 71  # what a random choice is for, as part of its key
 
 Say = Callable[[str], None]
 
@@ -43,16 +49,30 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             if world.first and not options.quiet:
                 print(line, file=sys.stderr)
 
-        train, valid = _read(options, say)
+        if by_recipe(options) and world.size > 1:
+            raise UserError("cross-validation is for one process. Drop torchrun, or say with --freeze what to train.")
+        reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+        train, valid = _read(options, reading, say)
+        unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
         resume = options.resume or world.restarted
         if world.first:
-            open_directory(options, description(options, train, valid), resume=resume)
+            other = None if unlabelled is None else unlabelled.fingerprint()
+            open_directory(options, description(options, train, valid, other), resume=resume)
         world.wait()
         try:
             start = base if base is not None else _fresh(options, train)
             _introduce(start, train, valid, say)
-            fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
+            if base is not None and by_recipe(options):
+                given = FitOptions(
+                    **{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)}
+                )
+                texts = None if unlabelled is None else _sample(unlabelled, options.seed)
+                fitted = fit_recipe(
+                    train, valid, base=base, options=given, unlabelled=texts, quiet=options.quiet, say=say
+                )
+            else:
+                fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
         except UserError:
             if world.first and not resume and not (options.out / "checkpoints").exists():
                 forget(options.out)
@@ -94,9 +114,19 @@ def _fit(
     )
 
 
-def _read(options: FinetuneOptions, say: Say) -> tuple[LabelledData, LabelledData | None]:
+def _sample(texts: Texts, seed: int) -> list[str]:
+    """Read unlabelled text: all of it, or of very much some documents, each as likely as any other."""
+    kept: list[str] = []
+    for count, document in enumerate(texts):
+        if count < UNLABELLED:
+            kept.append(document.text)
+        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < UNLABELLED:
+            kept[place] = document.text
+    return kept
+
+
+def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[LabelledData, LabelledData | None]:
     """Read the examples, and those for validation if there are."""
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
     train = read_examples(options.labelled, reading)
     if skipped := describe_skipped(train.skipped):
         say(f"left out: {skipped}")
@@ -144,6 +174,7 @@ def _introduce(start: Run, train: LabelledData, valid: LabelledData | None, say:
 
 def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:
     """Write the run, and draw its curves where matplotlib is there."""
+    let_go(options.out)
     save_into(fitted.run, options.out)
     if (options.out / "metrics.jsonl").exists():
         try:

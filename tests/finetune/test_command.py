@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rehead.finetune.run import run_finetuning
 from rehead.model.reading import class_probabilities
 from rehead.model.run import load, save
 from rehead.text.documents import LabelledData
+from rehead.text.readers import Texts
 from rehead.training import loop
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews, several
@@ -58,7 +61,9 @@ def finetune(files: Path, *more: str, out: str = "run") -> int:
 
 
 def test_from_a_base_to_a_classifier(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv")) == 0
+    assert (
+        finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv"), "--freeze", "layers") == 0
+    )
     said = capsys.readouterr()
     assert "60 examples, 30 for validation; 2 classes: bad, good" in said.err
     assert "calibrated on 30 validation documents" in said.err
@@ -78,7 +83,7 @@ def test_from_a_base_to_a_classifier(files: Path, capsys: pytest.CaptureFixture[
 def test_without_validation_it_says_what_it_does(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert finetune(files, "--from", str(files / "base"), "--freeze", "base") == 0
     assert "12 of the 60 examples are set aside" in capsys.readouterr().err
-    assert finetune(files, "--from", str(files / "base"), "--quiet", out="other") == 0
+    assert finetune(files, "--from", str(files / "base"), "--freeze", "base", "--quiet", out="other") == 0
     assert not capsys.readouterr().err
 
 
@@ -98,8 +103,43 @@ def test_scratch_like_a_run(files: Path) -> None:
     assert not np.array_equal(made.model.base.embedding.weight.detach(), base.model.base.embedding.weight.detach())
 
 
+def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And it does so again, to the bit, if it is interrupted and resumed."""
+    (files / "more.txt").write_text("\n".join(reviews(100, 9).texts), encoding="utf-8")
+    more = ["--from", str(files / "base"), "--valid", str(files / "valid.csv"), "--unlabelled", str(files / "more.txt")]
+    assert finetune(files, *more) == 0
+    said = capsys.readouterr()
+    assert "cross-validation on 60 of 60 examples" in said.err
+    assert "self-training: " in said.err
+    run = load(files / "run")
+    assert run.details["method"] == "recipe"
+    assert not (files / "run" / "finetune.json").exists()
+    assert main(["evaluate", str(files / "run"), str(files / "valid.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.8
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rehead.finetune.run, "_finish", lambda options, fitted, say: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            finetune(files, *more, out="again")
+    assert finetune(files, *more[:-2], "--resume", out="again") == 2
+    assert "was begun with another --unlabelled" in capsys.readouterr().err
+    assert finetune(files, *more, "--resume", out="again") == 0
+    assert (files / "again" / "model.safetensors").read_bytes() == (files / "run" / "model.safetensors").read_bytes()
+
+
+def test_of_very_much_unlabelled_text_a_sample_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "more.txt").write_text("\n".join(f"text {place}" for place in range(200)), encoding="utf-8")
+    texts = Texts(str(tmp_path / "more.txt"))
+    assert rehead.finetune.run._sample(texts, 0) == [f"text {place}" for place in range(200)]
+    monkeypatch.setattr(rehead.finetune.run, "UNLABELLED", 20)
+    kept = rehead.finetune.run._sample(texts, 0)
+    assert len(set(kept)) == 20
+    assert any(int(each.split()[1]) >= 100 for each in kept)
+    assert kept != rehead.finetune.run._sample(texts, 1)
+
+
 def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ["--out", str(files / "run"), *QUICK, "--from", str(files / "base")]
+    out = ["--out", str(files / "run"), *QUICK, "--from", str(files / "base"), "--freeze", "layers"]
     assert main(["finetune", str(files / "tags.csv"), *out]) == 0
     assert "3 labels, any number of them per text" in capsys.readouterr().err
     assert len(load(files / "run").details["thresholds"]) == 3
@@ -108,7 +148,7 @@ def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv"))
+    finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv"), "--freeze", "layers")
     capsys.readouterr()
     assert main(["evaluate", str(files / "run"), str(files / "train.csv")]) == 0
     said = capsys.readouterr()
@@ -128,7 +168,7 @@ def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str])
 def test_broken_off_and_resumed(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["--from", str(files / "base"), "--checkpoint-steps", "1"]
+    more = ["--from", str(files / "base"), "--checkpoint-steps", "1", "--freeze", "layers"]
     assert finetune(files, *more, out="straight") == 0
     plain, seen = loop._Training._here, 0
 
@@ -170,7 +210,12 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
             *base, "--valid", str(files / "odd.csv"),
         ],
         "--dropout 1": [*base, "--dropout", "1"],
+        "--shard is for pretraining": [*base, "--shard"],
         "--epochs 0": [*base, "--epochs", "0"],
+        "--unlabelled is tried where cross-validation decides, not with --freeze base": [
+            *base, "--freeze", "base", "--unlabelled", str(files / "train.csv"),
+        ],
+        "not with --scratch": [*base, "--scratch", "--unlabelled", str(files / "train.csv")],
         "--resume goes on with a run and --overwrite throws it away": [*base, "--resume", "--overwrite"],
     }  # fmt: skip
     for said, more in refused.items():
@@ -183,7 +228,7 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = ["--from", str(files / "base")]
+    base = ["--from", str(files / "base"), "--freeze", "layers"]
     assert finetune(files, *base) == 0
     before = (files / "run" / "config.json").read_bytes()
     write(files / "odd.csv", reviews(9, 1, names=("bad", "good", "so")))
@@ -194,13 +239,40 @@ def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, caps
 
 
 def test_validation_that_repeats_the_examples_is_warned_of(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert finetune(files, "--from", str(files / "base"), "--valid", str(files / "train.csv")) == 0
+    more = ["--from", str(files / "base"), "--freeze", "base", "--valid", str(files / "train.csv")]
+    assert finetune(files, *more) == 0
     assert "warning: 60 of 60 validation texts are also among the examples" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more", [["--freeze", "layers"], ["--freeze", "base"], ["--freeze", "none", "--length", "16"]], ids=str
+)
+def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> None:
+    words = ["-m", "rehead", "finetune", str(files / "train.csv"), "--valid", str(files / "valid.csv"), *QUICK, *more]
+    words += ["--from", str(files / "base"), "--dropout", "0", "--quiet"]
+    alone = [sys.executable, *words, "--out", str(files / "alone")]
+    several = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        *words,
+        "--out",
+        str(files / "two"),
+    ]
+    for command in (alone, several):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    one, two = (load(files / name).model.state_dict() for name in ("alone", "two"))
+    for name, tensor in one.items():
+        np.testing.assert_allclose(two[name], tensor, atol=1e-4, err_msg=name)
 
 
 def test_from_python(files: Path) -> None:
     options = FinetuneOptions(
-        labelled=[str(files / "train.csv")], out=files / "run", base=files / "base", epochs=2, quiet=True
+        labelled=[str(files / "train.csv")], out=files / "run", base=files / "base", freeze="base", epochs=2, quiet=True
     )
     fitted = run_finetuning(options)
     assert fitted is not None

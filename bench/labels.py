@@ -1,0 +1,73 @@
+"""Accuracy of fine-tuning by gradient, by number of labels, against the linear classifier it starts from.
+
+    rehead data export imdb --out imdb
+    rehead pretrain imdb/unlabelled.txt --out runs/base
+    python bench/labels.py runs/base
+
+The built-in film reviews. Up to 1,600 labels are drawn from the training part, more from the reviews that the base was
+pretrained on without their labels. The best epoch is chosen on the validation part of 400, or on a fifth of the
+examples (`own`); accuracy is that on 2,000 reviews that are neither. The test part is never looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from rehead.finetune.fit import fit
+from rehead.finetune.measures import measure
+from rehead.finetune.options import FitOptions
+from rehead.finetune.splits import draws
+from rehead.finetune.targets import some, targets
+from rehead.model import load
+from rehead.model.reading import class_probabilities
+from rehead.text.datasets import labelled, load_dataset, read_reviews
+
+SIZES = (20, 100, 500, 1600, 8000)
+MEASURED = 2000
+# A rate that moves nothing leaves the linear classifier that the head starts at.
+WAYS: dict[str, tuple[bool, FitOptions]] = {
+    "linear": (True, FitOptions(lr=1e-9, epochs=1)),
+    "fine-tuned": (True, FitOptions()),
+    "own": (False, FitOptions()),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--seeds", type=int, default=3, help="for up to 100 labels; fewer for more")
+    given = parser.parse_args()
+    base, data = load(given.run), load_dataset("imdb")
+    unlabelled = set(data.unlabelled)
+    rest = [review for review in read_reviews("imdb")[0] if review.text in unlabelled]
+    step = len(rest) // MEASURED
+    others = labelled("imdb", rest[::step][:MEASURED])
+    seen = set(others.texts)
+    more = labelled("imdb", (review for review in rest if review.text not in seen))
+    truth = targets(others, others.names, multilabel=False)
+    print(f"{'labels':>7}  {'':<12}{'accuracy':>14}{'calibration error':>20}{'seconds':>9}")
+    for size in given.sizes:
+        source = data.train if size <= len(data.train) else more
+        for name, (valid, options) in WAYS.items():
+            found = []
+            for seed in range(max(1, given.seeds - (size > 100) - (size > 500))):
+                options.seed = seed
+                train = some(source, draws(source, [size], seed)[size])
+                began = time.perf_counter()
+                fitted = fit(train, data.valid if valid else None, base=base, options=options)
+                took = time.perf_counter() - began
+                measured = measure(class_probabilities(fitted.run, others.texts), truth, others.names)
+                found.append((100 * measured.accuracy, 100 * measured.calibration_error, took))
+            accuracy, error, seconds = np.array(found).T
+            spread = f"{accuracy.mean():.1f} ± {accuracy.std():.1f}"
+            print(f"{size:>7,}  {name:<12}{spread:>14}{error.mean():>18.1f} %{seconds.mean():>9.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""What `rehead evaluate` says of a classifier. The command from files to tables is tested beside `finetune`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rehead.errors import UserError
+from rehead.finetune.measures import measure
+from rehead.model.config import Classifier, preset
+from rehead.model.model import Model
+from rehead.model.run import Run
+from rehead.text.documents import Document, LabelledData
+from rehead.text.tokenizer import Tokenizer
+from rehead.use.evaluate import described, is_multilabel, measure_run
+
+TEXTS = ["good film", "bad film", "a good book", "what a bad book"]
+
+
+def classifier(*, multilabel: bool) -> Run:
+    """One that gives every text the label `good`, as sure as sigmoid(1), and `bad` as sure as sigmoid(-1)."""
+    tokenizer = Tokenizer.train([Document(text, "x", 1) for text in TEXTS * 5], vocab=270, quiet=True)
+    head = Classifier(classes=2, multilabel=multilabel)
+    model = Model(preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8), head).eval()
+    with torch.no_grad():
+        model.head.linear.weight.zero_()  # type: ignore[union-attr]
+        model.head.linear.bias.copy_(torch.tensor([-1.0, 1.0]))  # type: ignore[union-attr]
+    return Run(model, tokenizer, ["bad", "good"])
+
+
+def data(labels: list[tuple[str, ...]], *, multilabel: bool) -> LabelledData:
+    return LabelledData(TEXTS, labels, ["bad", "good"], multilabel, [("x.csv", line) for line in range(2, 6)])
+
+
+def test_one_label_each() -> None:
+    run = classifier(multilabel=False)
+    assert not is_multilabel(run)
+    found = measure_run(run, data([("good",), ("bad",), ("good",), ("good",)], multilabel=False))
+    assert found.accuracy == 0.75
+    assert found.confusion == [[0, 1], [0, 3]]
+    with pytest.raises(UserError, match=r"x.csv line 3: the label 'fair'"):
+        measure_run(run, data([("good",), ("fair",), ("good",), ("good",)], multilabel=False))
+
+
+def test_thresholds_decide_where_there_are_several() -> None:
+    run = classifier(multilabel=True)
+    assert is_multilabel(run)
+    truth = data([("good",), ("bad", "good"), ("good",), ()], multilabel=True)
+    assert measure_run(run, truth).accuracy == 0.5
+    run.details["thresholds"] = [0.2, 0.9]  # now everything is bad, and nothing good
+    assert measure_run(run, truth).accuracy == 0
+    assert [each.guessed for each in measure_run(run, truth).classes] == [4, 0]
+    run.details["thresholds"] = [0.2]
+    with pytest.raises(UserError, match="thresholds has 1 numbers for 2 labels"):
+        measure_run(run, truth)
+
+
+def test_tables_hold_long_names_and_leave_large_matrices_out() -> None:
+    names = [f"class {place}" + "x" * 40 * (place == 1) for place in range(13)]
+    truth = np.arange(26) % 13
+    shares = np.full((26, 13), 0.01)
+    shares[np.arange(26), truth] = 0.88
+    said = described(measure(shares, truth, names))
+    assert "accuracy           100.00 %" in said
+    assert "class 1xxxxxxxxxxxxxxxx…" in said
+    assert "columns" not in said
+    assert max(map(len, said.splitlines())) < 100
+    few = described(measure(shares[:, :2], truth[:] % 2, names[:2]))
+    assert "rows: what they are; columns: what they were taken for" in few
