@@ -1,6 +1,7 @@
 """A document as a bag: the sum of its rows, of the table of tokens and of that of n-grams, read past the layers.
 
-A bag costs a hundredth of what padding, looking every token up and pooling would (`rehead.training.row_sums`).
+Nothing is padded, no hidden state of a token is made, and the gradient holds the touched rows alone
+(`rehead.training.row_sums`).
 """
 
 from __future__ import annotations
