@@ -262,7 +262,13 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
     columns = getattr(y, "columns", None)
     if hasattr(y, "toarray"):
         y = y.toarray()
-    table = np.asarray(y)
+    try:
+        table = np.asarray(y)
+    except ValueError:  # rows of different length
+        raise ConfigError(
+            "y is a list of lists. Expected a label for each text, or a table of 0 and 1 with a column for each label, "
+            "as scikit-learn's MultiLabelBinarizer makes it."
+        ) from None
     if table.dtype.kind in "Of" and any(_missing(each) for each in table.ravel()):
         raise ConfigError("Input y contains NaN, or None: a label is missing. Take out what has none.")
     if len(table.shape) < 1 or len(table) != len(texts):
