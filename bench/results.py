@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rehead.finetune import linear
 from rehead.finetune.fit import Fitted
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
@@ -141,7 +142,10 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500, 1600])
     parser.add_argument("--ways", nargs="+", default=WAYS)
     parser.add_argument("--unlabelled", type=Path, help="for the way self")
+    parser.add_argument("--powers", type=float, nargs="+", help="other powers of the spread than those that are tried")
     given = parser.parse_args()
+    if given.powers:
+        linear.POWERS = tuple(given.powers)
     if given.what == "text":
         write_text(given.more)
         return
