@@ -8,14 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rehead import finetune, pretrain
+    from rehead.finetune.estimator import TextClassifier
     from rehead.model import Run, load, preset, presets, save
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "__version__", "load", "preset", "presets", "save"]
+__all__ = ["Run", "TextClassifier", "__version__", "finetune", "load", "preset", "presets", "pretrain", "save"]
 
 
 def __getattr__(name: str) -> object:
+    if name in ("finetune", "pretrain"):
+        import importlib
+
+        return importlib.import_module(f"rehead.{name}")
+    if name == "TextClassifier":
+        from rehead.finetune.estimator import TextClassifier
+
+        return TextClassifier
     if name in __all__:
         import rehead.model
 

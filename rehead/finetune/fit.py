@@ -225,7 +225,7 @@ def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) ->
 
 def look_at(train: LabelledData) -> list[str]:
     """Refuse what cannot be learnt; say what is little."""
-    check_classes(train)
+    check_classes(train, alone=True)
     counts = Counter(itertools.chain.from_iterable(train.labels))
     few = sorted((name for name in counts if counts[name] < FEW), key=lambda name: counts[name])
     if not few:

@@ -180,7 +180,7 @@ def finish(
     """Fold a linear classifier into the head of a run (or `make` another), calibrate it, and describe it."""
     assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
     run = put_on(probe, train, base) if make is None else make()
-    reading = Reading()
+    reading = Reading.of(run)
     run.details = {
         "objective": "classify",
         "method": "probe",

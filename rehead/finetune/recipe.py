@@ -131,11 +131,11 @@ def _worth_tuning(train: LabelledData, probe: Probe) -> bool:
 
 def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
     """Try fine-tuning on two of the folds (where layers read, on one); keep it if it helps."""
-    classes = len(train.names)
+    classes, balanced = len(train.names), options.class_weights == "balanced"
     tuned, words = np.full((len(train), classes), np.nan), np.full((len(train), classes), np.nan)
     for inside, outside in probe.folds[: 2 if is_bag(base.model.base.eval()) else 1]:
         part = dataclasses.replace(probe, features=probe.features.some(inside), truth=probe.truth[inside])
-        linear = fit_average(part.features, part.truth, probe.space, classes, probe.found.settings)
+        linear = fit_average(part.features, part.truth, probe.space, classes, probe.found.settings, balanced=balanced)
         run = _tune(part, some(train, inside), base, options)
         tuned[outside] = class_logits(run, None, [train.texts[int(each)] for each in outside])
         words[outside] = linear.word_scores(probe.features.some(outside))
@@ -150,7 +150,8 @@ def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, st
 def _tune(probe: Probe, train: LabelledData, base: Run, options: FitOptions) -> Run:
     """Fine-tune a base on all of these examples, beginning with the linear classifier on directions alone."""
     settings = [dataclasses.replace(each, words=0.0) for each in probe.found.settings[:1]]
-    linear = fit_average(probe.features, probe.truth, probe.space, len(train.names), settings)
+    balanced = options.class_weights == "balanced"
+    linear = fit_average(probe.features, probe.truth, probe.space, len(train.names), settings, balanced=balanced)
     start = put_on(dataclasses.replace(probe, linear=linear), train, base)
     usual = EPOCHS if is_bag(base.model.base.eval()) else None
     options = dataclasses.replace(options, freeze=None, epochs=usual if options.epochs is None else options.epochs)

@@ -10,8 +10,11 @@ RUN/
 from __future__ import annotations
 
 import dataclasses
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,11 +36,39 @@ from rehead.training import curves
 from rehead.training.directory import forget, let_go, tidy
 from rehead.training.distributed import World
 from rehead.training.distributed import world as join_world
+from rehead.training.stopping import Stopped
 
 UNLABELLED = 50_000  # documents without labels that are kept at most
 SAMPLE = 71  # what a random choice is for, as part of its key
 
 Say = Callable[[str], None]
+
+
+def finetune(
+    labelled: str | Path | Iterable[str | Path],
+    *,
+    out: str | Path,
+    base: str | Path | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Run:
+    """Make a classifier of a base and labelled text, as `rehead finetune` does; its options are keyword arguments."""
+    paths = [labelled] if isinstance(labelled, str | Path) else list(labelled)
+    known = {each.name for each in dataclasses.fields(FinetuneOptions)}
+    if unknown := sorted(options.keys() - known):
+        raise UserError(f"finetune has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
+    for name in ("valid", "unlabelled"):
+        if isinstance(given := options.get(name), str | Path):
+            options[name] = [str(given)]
+    start = None if base is None else Path(base)
+    try:
+        fitted = run_finetuning(
+            FinetuneOptions(labelled=[str(path) for path in paths], out=Path(out), base=start, **options)
+        )
+    except Stopped as stopped:
+        if stopped.signum == signal.SIGINT:
+            raise KeyboardInterrupt(f"stopped. Go on with finetune(…, out={str(out)!r}, resume=True)") from None
+        sys.exit(128 + stopped.signum)
+    return load(out) if fitted is None else fitted.run
 
 
 def run_finetuning(options: FinetuneOptions) -> Fitted | None:
@@ -67,7 +98,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 given = FitOptions(
                     **{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)}
                 )
-                texts = None if unlabelled is None else _sample(unlabelled, options.seed)
+                texts = None if unlabelled is None else sample_texts(unlabelled, options.seed)
                 fitted = fit_recipe(
                     train, valid, base=base, options=given, unlabelled=texts, quiet=options.quiet, say=say
                 )
@@ -114,7 +145,7 @@ def _fit(
     )
 
 
-def _sample(texts: Texts, seed: int) -> list[str]:
+def sample_texts(texts: Texts, seed: int) -> list[str]:
     """Read unlabelled text: all of it, or of very much some documents, each as likely as any other."""
     kept: list[str] = []
     for count, document in enumerate(texts):

@@ -88,8 +88,13 @@ def draws(data: LabelledData, sizes: list[int], seed: int = 0) -> dict[int, Ints
 
 
 def most_folds(data: LabelledData, most: int) -> int:
-    """How many folds, at most so many, leave every class with an example outside each: its documents but for copies."""
-    return min(most, min((len(units) for units in _units(data, 0, FOLD)), default=0))
+    """How many folds, at most so many, leave every class with an example outside each: its documents but for copies.
+
+    A class with one document does not count where two others remain: what is learnt without it can still be judged.
+    """
+    sizes = [len(units) for units in _units(data, 0, FOLD)]
+    larger = [each for each in sizes if each > 1]
+    return min(most, min(larger if len(larger) > 1 else sizes, default=0))
 
 
 def strata(data: LabelledData) -> list[Ints]:

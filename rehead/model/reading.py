@@ -152,14 +152,29 @@ def class_probabilities(run: Run, texts: Sequence[str], *, batch_tokens: int = 1
 def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens: int = 16_384) -> Floats:
     """Score documents that are encoded already: (N, K). The model is to be in evaluation mode."""
     assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
-    pieces, parts = cut(ids, reading.limit(model.base), reading.long)
     with torch.no_grad():
-        vectors = torch.from_numpy(pooled_parts(model, parts, batch_tokens)).to(_device(model))
-        scores: Floats = model.head.score(vectors).float().cpu().numpy()  # (P, K)
-        scores = _averaged(scores, pieces, len(ids))
+        if _of_whole(model, reading):
+            longest = reading.limit(model.base)
+            vectors = torch.from_numpy(vectors_of_ids(model, ids, longest=longest, batch_tokens=batch_tokens))
+            scores: Floats = model.head.score(vectors.to(_device(model))).float().cpu().numpy()
+        else:
+            pieces, parts = cut(ids, reading.limit(model.base), reading.long)
+            vectors = torch.from_numpy(pooled_parts(model, parts, batch_tokens)).to(_device(model))
+            scores = _averaged(model.head.score(vectors).float().cpu().numpy(), pieces, len(ids))  # (P, K) → (N, K)
         if model.head.words is not None:  # of the whole document
             scores = scores + _word_scores(model.base, model.head.words, ids, batch_tokens)
     return scores
+
+
+def _of_whole(model: Model, reading: Reading) -> bool:
+    """Tell whether a document that layers read in windows is scored by the direction of its whole vector."""
+    head = model.head_config
+    return (
+        isinstance(head, Classifier)
+        and (head.unit, head.pooling, reading.long) == (True, "mean", "windows")
+        and head.causal == model.config.causal
+        and not is_bag(model.base)
+    )
 
 
 def cut(ids: Sequence[Ints], longest: int, long: LongRule) -> tuple[Pieces, list[Ints]]:

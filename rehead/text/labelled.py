@@ -65,8 +65,11 @@ def read_examples(
     return data
 
 
-def check_classes(data: LabelledData) -> None:
-    """Refuse a set with nothing to tell apart, or with a class whose only example cannot be in two parts."""
+def check_classes(data: LabelledData, *, alone: bool = False) -> None:
+    """Refuse a set with nothing to tell apart, or with a class whose only example cannot be in two parts.
+
+    `alone`: let a class with one example pass, as the part of a larger set may have it.
+    """
     counts = Counter(itertools.chain.from_iterable(data.labels))
     files = list(dict.fromkeys(source for source, _ in data.sources)) or ["the labelled set"]
     first = files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
@@ -78,7 +81,7 @@ def check_classes(data: LabelledData) -> None:
         raise UserError(f"{first}: {count}, {name!r}. Give at least two classes.")
     for labels, (source, line) in zip(data.labels, data.sources, strict=True):
         for name in labels:
-            if counts[name] == 1:
+            if counts[name] == 1 and not alone:
                 raise UserError(
                     f"{place(source, line)}: the only example of the class {name!r}, so it cannot be both learnt and "
                     "tested. Add examples of it, or take it out."

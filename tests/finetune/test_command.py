@@ -130,12 +130,12 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
 def test_of_very_much_unlabelled_text_a_sample_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "more.txt").write_text("\n".join(f"text {place}" for place in range(200)), encoding="utf-8")
     texts = Texts(str(tmp_path / "more.txt"))
-    assert rehead.finetune.run._sample(texts, 0) == [f"text {place}" for place in range(200)]
+    assert rehead.finetune.run.sample_texts(texts, 0) == [f"text {place}" for place in range(200)]
     monkeypatch.setattr(rehead.finetune.run, "UNLABELLED", 20)
-    kept = rehead.finetune.run._sample(texts, 0)
+    kept = rehead.finetune.run.sample_texts(texts, 0)
     assert len(set(kept)) == 20
     assert any(int(each.split()[1]) >= 100 for each in kept)
-    assert kept != rehead.finetune.run._sample(texts, 1)
+    assert kept != rehead.finetune.run.sample_texts(texts, 1)
 
 
 def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,8 @@ def test_what_cannot_be_cut_is_refused() -> None:
         folds(data, 3)
     assert most_folds(data, 5) == 1
     assert most_folds(labelled({"a": 9, "b": 3}), 5) == 3
+    assert most_folds(labelled({"a": 9, "b": 1}), 5) == 1
+    assert most_folds(labelled({"a": 9, "b": 4, "c": 1}), 5) == 4
 
 
 def test_labels_as_numbers() -> None:

@@ -1,0 +1,171 @@
+"""Linear classifiers and their search, against scikit-learn on features that are written out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from rehead.finetune.features import Features, Space, read_documents, unevenness
+from rehead.finetune.linear import (
+    STRENGTHS,
+    Setting,
+    _left_out,
+    average,
+    fit_average,
+    fit_path,
+    losses_of,
+    mean_loss,
+    search,
+)
+from rehead.finetune.splits import folds
+from rehead.finetune.targets import targets
+from rehead.model.reading import encode
+from rehead.text.documents import LabelledData
+from tests.finetune.conftest import MakeBase
+from tests.finetune.sets import reviews, several
+
+Read = tuple[Features, Space, Any]
+
+
+def read(make_base: MakeBase, data: LabelledData) -> Read:
+    base = make_base()
+    assert base.tokenizer is not None
+    features, space = read_documents(base.model, encode(base.tokenizer, data.texts))
+    return features, space, targets(data, data.names, multilabel=data.multilabel)
+
+
+def written_out(features: Features, space: Space, truth: Any, classes: int, power: float, words: float) -> Any:
+    """The table that a logistic regression is fitted to: axes, then words, each as much as it counts."""
+    scale = space.spread ** (power - 1)
+    scale = scale * np.sqrt((space.spread**2).sum() / (space.spread**2 * scale**2).sum())
+    dense = (features.directions @ space.axes) * scale
+    if not words:
+        return dense
+    table = features.words.toarray()
+    often = (table > 0).sum(0) >= 2
+    return np.hstack([dense, words * (table * unevenness(features.words, truth, classes))[:, often]])
+
+
+@pytest.mark.parametrize(("power", "words"), [(1.0, 0.0), (2.0, 0.0), (3.0, 4.0)])
+@pytest.mark.parametrize("names", [("bad", "good"), ("bad", "good", "so")], ids=len)
+@pytest.mark.parametrize("balanced", [False, True])
+def test_it_is_a_logistic_regression(
+    make_base: MakeBase, power: float, words: float, names: tuple[str, ...], balanced: bool
+) -> None:
+    data = reviews(45, names=names)
+    features, space, truth = read(make_base, data)
+    weights = np.random.RandomState(0).rand(45) + 0.5
+    table = written_out(features, space, truth, len(names), power, words)
+    strengths = (0.3, 3.0)
+    path = list(
+        fit_path(features, truth, space, len(names), power, words, strengths, balanced=balanced, weights=weights)
+    )
+    for strength, linear in zip(strengths, path, strict=True):
+        model = LogisticRegression(C=strength, tol=1e-8, max_iter=5000, class_weight="balanced" if balanced else None)
+        expected = model.fit(table, truth, sample_weight=weights).predict_proba(table)
+        scores = linear.scores(features)
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        np.testing.assert_allclose(shares / shares.sum(1, keepdims=True), expected, atol=0.03)
+        assert bool(len(linear.rows)) == bool(words)
+        without = features.directions @ linear.directions.T + linear.bias
+        np.testing.assert_allclose(scores - without, linear.word_scores(features), atol=1e-9)
+
+
+def test_each_of_several_labels_has_its_own(make_base: MakeBase) -> None:
+    data = several(50)
+    features, space, truth = read(make_base, data)
+    (linear,) = fit_path(features, truth, space, 3, 2.0, 4.0, [3.0])
+    table = written_out(features, space, truth, 3, 2.0, 4.0)
+    for label in range(3):
+        model = LogisticRegression(C=3.0, tol=1e-8, max_iter=5000).fit(table, truth[:, label])
+        scores = linear.scores(features)[:, label]
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores)), model.predict_proba(table)[:, 1], atol=0.03)
+
+
+def test_a_class_that_is_not_there_is_unlikely(make_base: MakeBase) -> None:
+    data = reviews(20)
+    features, space, truth = read(make_base, data)
+    (linear,) = fit_path(features, truth, space, 4, 1.0, 0.0, [1.0])
+    assert set(linear.scores(features).argmax(1).tolist()) <= {0, 1}
+    (linear,) = fit_path(features, np.full(20, 2), space, 4, 1.0, 0.0, [1.0])
+    assert set(linear.scores(features).argmax(1).tolist()) == {2}
+    (linear,) = fit_path(features, np.array([[1, 0]] * 20, np.float32), space, 2, 1.0, 0.0, [1.0])
+    assert (np.sign(linear.scores(features)) == [1, -1]).all()
+
+
+def test_losses() -> None:
+    scores = np.array([[1.0, 3.0], [0.0, 0.0], [np.nan, np.nan]])
+    one = np.log(1 + np.exp(-2.0))
+    np.testing.assert_allclose(losses_of(scores[:2], np.array([1, 0])), [one, np.log(2)])
+    assert mean_loss(scores, np.array([1, 0, 0])) == pytest.approx((one + np.log(2)) / 2)
+    table = np.array([[1, 0]], np.float32)
+    expected = (np.log(1 + np.exp(-1.0)) + np.log(1 + np.exp(3.0))) / 2
+    np.testing.assert_allclose(losses_of(scores[:1], table), [expected])
+
+
+def test_the_search_finds_what_trying_all_finds(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = reviews(36, names=("bad", "good", "so"))
+    features, space, truth = read(make_base, data)
+    parts = folds(data, 3, 0)
+    monkeypatch.setattr("rehead.finetune.linear.POWERS", (1.0, 2.0))
+    found = search(features, truth, space, 3, parts, words=())
+    losses: dict[tuple[float, float], float] = {}
+    for power in (1.0, 2.0):
+        for strength in STRENGTHS:
+            logits = np.full((36, 3), np.nan)
+            for inside, outside in parts:
+                table = written_out(features, space, truth, 3, power, 0.0)
+                model = LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(table[inside], truth[inside])
+                logits[outside] = model.decision_function(table[outside])
+            losses[power, strength] = mean_loss(logits, truth)
+    best = min(losses, key=lambda each: losses[each])
+    assert (found.settings[0].power, found.settings[0].strength) == best
+    for power in (1.0, 2.0):
+        lowest = min(losses[power, strength] for strength in STRENGTHS)
+        assert found.losses[power, 0.0] == pytest.approx(lowest, abs=0.01)
+    assert not np.isnan(found.logits).any()
+
+
+def test_left_out_labels_are_not_seen(make_base: MakeBase) -> None:
+    """Turned round, they change nothing of what their documents are given, though words are weighed by labels."""
+    data = reviews(24)
+    features, space, truth = read(make_base, data)
+    inside, outside = folds(data, 2, 0)[0]
+    other = truth.copy()
+    other[outside] = 1 - other[outside]
+    for words in (0.0, 4.0):
+        one, two = (
+            dict(_left_out(features, labels, space, 2, [(inside, outside)], 2.0, words, (1.0, 10.0), False))
+            for labels in (truth, other)
+        )
+        for strength in (1.0, 10.0):
+            np.testing.assert_array_equal(one[strength], two[strength])
+            assert np.isnan(one[strength][inside]).all()
+
+
+def test_settings_that_chance_cannot_tell_apart_are_averaged() -> None:
+    truth = np.arange(40) % 2
+    good = np.where(truth[:, None] == np.arange(2), 2.0, 0.0)
+    noisy = good + 0.05 * (np.arange(40) // 2 % 2 * 2 - 1)[:, None] * [1, -1]
+    bad = -good
+    tried = [
+        (mean_loss(each, truth), Setting(float(place), 0.0, 1.0), each) for place, each in enumerate((bad, noisy, good))
+    ]
+    found = average(tried, truth)
+    assert {each.power for each in found.settings} == {1.0, 2.0}
+    np.testing.assert_allclose(found.logits, (good + noisy) / 2)
+    assert found.losses[0.0, 0.0] > found.losses[2.0, 0.0]
+
+
+def test_an_average_of_classifiers_scores_their_mean(make_base: MakeBase) -> None:
+    data = reviews(40)
+    features, space, truth = read(make_base, data)
+    settings = [Setting(1.0, 0.0, 1.0), Setting(2.0, 4.0, 10.0), Setting(3.0, 1.0, 3.0)]
+    together = fit_average(features, truth, space, 2, settings).scores(features)
+    each = [fit_average(features, truth, space, 2, [setting]).scores(features) for setting in settings]
+    np.testing.assert_allclose(together, np.mean(each, axis=0), atol=1e-9)
+    assert str(settings[1]) == "power 2, words 4, strength 10"
+    assert str(settings[0]) == "power 1, strength 1"

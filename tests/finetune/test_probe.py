@@ -1,0 +1,172 @@
+"""The linear classifier on a frozen base, as a run: against the numbers it was folded from."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rehead.errors import UserError
+from rehead.finetune import probe as probing
+from rehead.finetune.calibration import probabilities
+from rehead.finetune.linear import Setting, fit_average
+from rehead.finetune.options import FitOptions
+from rehead.finetune.probe import find_probe, fit_probe, put_on
+from rehead.finetune.targets import some, targets
+from rehead.model.heads import ClassifierHead
+from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread
+from rehead.model.run import Run, load, save
+from rehead.text.documents import LabelledData
+from tests.finetune.conftest import MakeBase
+from tests.finetune.sets import reviews, several
+
+
+def right(run: Run, data: LabelledData) -> float:
+    guess = class_probabilities(run, data.texts).argmax(1)
+    return float((guess == targets(data, data.names, multilabel=False)).mean())
+
+
+@pytest.mark.parametrize(
+    ("name", "learnt"), [("bag", False), ("small", False), ("small", True), ("lab", True)], ids=str
+)
+@pytest.mark.parametrize("words", [0.0, 4.0])
+def test_the_run_scores_as_the_linear_classifier(
+    make_base: MakeBase, name: str, learnt: bool, words: float, tmp_path: Path
+) -> None:
+    """With documents longer than layers read at once among them; and the base is the same to the bit."""
+    base = make_base(name, learnt=learnt, maxlen=24)
+    assert base.tokenizer is not None
+    learn_spread(base.model, encode(base.tokenizer, reviews(40, 3).texts))
+    data = reviews(30)
+    data.texts[0] = " ".join(data.texts[:5])
+    before = copy.deepcopy(base.model.state_dict())
+    found = find_probe(data, base, FitOptions(), words=False)
+    settings = [Setting(2.0, words, 3.0), Setting(1.0, 0.0, 1.0)]
+    found.linear = fit_average(found.features, found.truth, found.space, 2, settings)
+    run = put_on(found, data, base)
+    np.testing.assert_allclose(class_logits(run, None, data.texts), found.linear.scores(found.features), atol=1e-4)
+    for state in (base.model.state_dict(), run.model.state_dict()):
+        for key, tensor in before.items():
+            assert torch.equal(state[key], tensor), key
+    assert isinstance(run.model.head, ClassifierHead)
+    assert (run.model.head.words is not None) == bool(words)
+    save(run, tmp_path / "run")
+    again = load(tmp_path / "run")
+    np.testing.assert_array_equal(class_logits(again, None, data.texts), class_logits(run, None, data.texts))
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_it_learns_and_is_calibrated_on_what_was_left_out(make_base: MakeBase, words: bool) -> None:
+    base, data = make_base(), reviews(60)
+    fitted = fit_probe(data, None, base=base, words=words)
+    assert right(fitted.run, reviews(40, 1)) > 0.85
+    details = fitted.run.details
+    assert details["method"] == "probe"
+    assert details["freeze"] == "base"
+    assert details["calibration"]["documents"] == 60
+    assert "settings chosen by 5-fold cross-validation on 60 of 60 examples: power" in fitted.notes[0]
+    assert bool(fitted.run.model.head_config.words) <= words  # type: ignore[union-attr]
+    found = find_probe(data, base, FitOptions(), words=words)
+    temperature = details["calibration"]["temperature"]
+    expected = found.linear.scores(found.features) / temperature
+    np.testing.assert_allclose(class_logits(fitted.run, None, data.texts), expected, atol=1e-3)
+    shares = probabilities(found.found.logits / temperature, several=False)
+    assert fitted.valid is not None
+    assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.truth).mean())
+    assert fitted.valid.count == 60
+
+
+def test_a_validation_part_calibrates_instead(make_base: MakeBase) -> None:
+    fitted = fit_probe(reviews(40), reviews(30, 1), base=make_base())
+    assert fitted.run.details["calibration"]["documents"] == 30
+    assert fitted.valid is not None
+    assert fitted.valid.count == 30
+    assert fitted.valid.accuracy == pytest.approx(right(fitted.run, reviews(30, 1)))
+
+
+def test_several_labels(make_base: MakeBase) -> None:
+    data = several(80)
+    fitted = fit_probe(data, None, base=make_base(), words=True)
+    given = class_probabilities(fitted.run, data.texts)
+    guess = given >= fitted.run.details["thresholds"]
+    truth = targets(data, data.names, multilabel=True)
+    assert (guess == truth).mean() > 0.85
+    assert fitted.run.model.head_config.multilabel  # type: ignore[union-attr]
+
+
+def test_everybody_is_left_out_once_and_copies_together(make_base: MakeBase) -> None:
+    data = reviews(30)
+    data.texts[4], data.labels[4] = data.texts[2], data.labels[2]
+    found = find_probe(data, make_base(), FitOptions(), words=False)
+    assert len(found.folds) == 5
+    assert sorted(np.concatenate([outside for _, outside in found.folds]).tolist()) == list(range(30))
+    for inside, outside in found.folds:
+        assert not set(inside.tolist()) & set(outside.tolist())
+        assert (2 in outside) == (4 in outside)
+    assert not np.isnan(found.found.logits).any()
+
+
+def test_of_many_examples_some_are_left_out_once(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "MANY", 40)
+    data = reviews(80)
+    found = find_probe(data, make_base(), FitOptions(), words=True)
+    (inside, outside), *rest = found.folds
+    assert not rest
+    assert len(outside) == 8
+    assert "cross-validation on 40 of 80 examples" in found.note
+    known = ~np.isnan(found.found.logits[:, 0])
+    np.testing.assert_array_equal(np.flatnonzero(known), outside)
+    linear = fit_average(found.features.some(inside), found.truth[inside], found.space, 2, found.found.settings)
+    expected = linear.scores(found.features.some(outside))
+    np.testing.assert_allclose(found.found.logits[outside], expected, atol=0.3)  # from another start, not to the end
+    fitted = fit_probe(data, None, base=make_base(), words=True)
+    assert fitted.run.details["calibration"]["documents"] == 8
+    assert right(fitted.run, reviews(40, 1)) > 0.85
+
+
+def test_a_class_with_one_text(make_base: MakeBase) -> None:
+    """It cannot be left out; of two classes nothing can be, of three the other two are."""
+    lonely = some(reviews(20), [*range(0, 20, 2), 1])
+    fitted = fit_probe(lonely, None, base=make_base())
+    assert "a class has one text only: nothing could be cross-validated" in fitted.notes
+    assert "nothing was left out, so probabilities are not calibrated" in fitted.notes
+    assert fitted.valid is None
+    np.testing.assert_array_equal(class_probabilities(fitted.run, lonely.texts).argmax(1), [0] * 10 + [1])
+    three = reviews(60, names=("bad", "good", "so"))
+    data = some(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
+    assert Counter(data.labels)["so",] == 1
+    fitted = fit_probe(data, None, base=make_base())
+    assert "5-fold cross-validation" in fitted.notes[1]
+    assert right(fitted.run, reviews(40, 1, names=("bad", "good", "so"))) > 0.5
+
+
+def test_mixed_labels_give_chance(make_base: MakeBase) -> None:
+    data = reviews(120)
+    order = np.random.RandomState(1).permutation(120)
+    mixed = dataclasses.replace(data, labels=[data.labels[each] for each in order])
+    fitted = fit_probe(mixed, None, base=make_base(), words=True)
+    assert fitted.valid is not None
+    assert abs(fitted.valid.accuracy - 0.5) < 0.15
+    shares = class_probabilities(fitted.run, reviews(60, 1).texts)
+    assert abs(shares - 0.5).max() < 0.3  # and it knows
+
+
+def test_rare_classes_may_count_more(make_base: MakeBase) -> None:
+    data = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
+    plain, balanced = (
+        class_probabilities(
+            fit_probe(data, None, base=make_base(), options=FitOptions(class_weights=kind)).run, reviews(30, 2).texts
+        )[:, 1].mean()
+        for kind in ("none", "balanced")
+    )
+    assert balanced > plain
+
+
+def test_a_base_without_a_tokenizer_is_refused(make_base: MakeBase) -> None:
+    with pytest.raises(UserError, match="needs a run with a tokenizer"):
+        fit_probe(reviews(20), None, base=Run(make_base().model))
