@@ -58,6 +58,18 @@ COMMANDS: dict[str, Command] = {
         "evaluate",
         "measure a classifier on labelled text",
     ),
+    "compare": Command(
+        "rehead.compare.command",
+        "CompareOptions",
+        "command",
+        "compare scratch, pretrained and linear baselines on the same labels, and write a report",
+    ),
+    "demo": Command(
+        "rehead.compare.demo",
+        "DemoOptions",
+        "command",
+        "the whole story on built-in film reviews, in minutes, ending with a report",
+    ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",

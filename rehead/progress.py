@@ -81,7 +81,7 @@ class Lines(Progress):
         words = [amount(self.done, self.unit)]
         if self.total:
             words = [f"{100 * self.done // self.total} %, {words[0]} of {amount(self.total, self.unit)}"]
-        if self.unit != "s":
+        if self.unit != "s" and rate >= 1:  # of slow things the time left says more
             words.append(f"{amount(rate, self.unit)}/s")
         if self.total and rate:
             words.append(f"{duration((self.total - self.done) / rate)} left")
@@ -107,7 +107,7 @@ class Bar(Progress):
         """Move the bar."""
         super().reach(done)
         seconds = self.clock() - self.started
-        rate = f"{amount(done / seconds, self.unit)}/s" if seconds > 1 and self.unit != "s" else ""
+        rate = f"{amount(done / seconds, self.unit)}/s" if done >= seconds > 1 and self.unit != "s" else ""
         of = f" of {amount(self.total, self.unit)}" if self.total else ""
         counts = amount(done, self.unit) + of
         self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=self.note)

@@ -93,6 +93,8 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
     [
         ["--help"],
         ["--version"],
+        ["compare", "--help"],
+        ["demo", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
         ["finetune", "--help"],

@@ -130,10 +130,10 @@ def _worth_tuning(train: LabelledData, probe: Probe) -> bool:
 
 
 def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
-    """Try fine-tuning on the folds (where layers read, on one of them); keep it if it helps."""
+    """Try fine-tuning on two of the folds (where layers read, on one); keep it if it helps."""
     classes, balanced = len(train.names), options.class_weights == "balanced"
     tuned, words = np.full((len(train), classes), np.nan), np.full((len(train), classes), np.nan)
-    for inside, outside in probe.folds if is_bag(base.model.base.eval()) else probe.folds[:1]:
+    for inside, outside in probe.folds[: 2 if is_bag(base.model.base.eval()) else 1]:
         part = dataclasses.replace(probe, features=probe.features.some(inside), truth=probe.truth[inside])
         linear = fit_average(part.features, part.truth, probe.space, classes, probe.found.settings, balanced=balanced)
         run = _tune(part, some(train, inside), base, options)

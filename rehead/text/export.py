@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +52,7 @@ def export(options: ExportOptions) -> None:
     replace = FILES if options.overwrite else None
     check_free(options.out, replace)  # before the work
     split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
-    _write(split, options.out, replace)
+    write_split(split, options.out, overwrite=options.overwrite)
     counts = (len(split.unlabelled), len(split.train), len(split.valid), len(split.test))
     for file, count in zip(FILES, counts, strict=True):
         print(f"{options.out / file}: {count:,} documents")
@@ -61,8 +60,9 @@ def export(options: ExportOptions) -> None:
         print(f"{split.removed} reviews left out: they repeat another one, exactly or nearly.", file=sys.stderr)
 
 
-def _write(split: Split, out: Path, replace: Sequence[str] | None) -> None:
-    with whole_directory(out, replace=replace) as made:
+def write_split(split: Split, out: Path, *, overwrite: bool = False) -> None:
+    """Write the parts of a set as files."""
+    with whole_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in split.unlabelled)
         for name in ("train", "valid", "test"):

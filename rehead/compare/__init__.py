@@ -1,0 +1,1 @@
+"""Scratch, pretrained and linear baselines on the same labels → a report."""

@@ -1,0 +1,184 @@
+"""`rehead compare`: run it, print the table, say where the report is. Light: the help must not wait for torch."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rehead.compare.options import CompareOptions, check_compare
+from rehead.errors import UserError
+
+if TYPE_CHECKING:
+    from rehead.compare.experiment import Trial
+    from rehead.compare.results import Method, Results, RunFacts
+
+__all__ = ["CompareOptions", "command", "compare"]
+
+
+def command(options: CompareOptions) -> int:
+    """Run the command; tell how to go on if it was stopped. A control that knows too much is a finding: exit code 1."""
+    words = ["rehead", *(word for word in sys.argv[1:] if word != "--overwrite")]
+    try:
+        results = compare(options, shlex.join([word for word in words if word != "--resume"]))
+    except KeyboardInterrupt:
+        if not (options.out / "plan.json").exists():  # nothing was begun that could go on
+            raise
+        resume = [] if "--resume" in words else ["--resume"]
+        print(f"rehead: stopped. Go on with: {shlex.join([*words, *resume])}", file=sys.stderr)
+        return 130
+    print_table(results)
+    print(f"\nreport: {options.out / 'report.html'}")
+    return int(any(not each.passed for each in results.guards.controls))
+
+
+def compare(
+    options: CompareOptions, said: str, wanted: Callable[[Method, Trial], bool] = lambda method, trial: True
+) -> Results:
+    """Compare, and write `results.json` and `report.html`.
+
+    `said` is the command that the report gives. `wanted` may leave out trials of a method; one that stays must learn
+    from the most labels.
+    """
+    check_compare(options)
+    began = time.monotonic()
+    from rehead.compare.data import prepare, read_unlabelled
+    from rehead.compare.experiment import WORK, list_trials, open_directory, run_trials
+    from rehead.compare.methods import list_methods
+    from rehead.compare.scoring import score
+    from rehead.model.run import load
+
+    runs = {name: load(name) for name in options.base}
+    for name, run in runs.items():
+        if run.tokenizer is None:
+            raise UserError(
+                f"{name}: the run has no tokenizer, so it cannot read text. Give one that pretraining wrote."
+            )
+    parts = prepare(options, [(name, run.details) for name, run in runs.items()])
+    counts = sorted(set(options.labels or (len(parts.train),)))
+    if counts[-1] > len(parts.train):
+        raise UserError(
+            f"--labels {counts[-1]}: there are {len(parts.train):,} labels to learn from"
+            f"{'' if options.test and options.valid else ' after the split'}. Ask for fewer."
+        )
+    if counts[0] < 2 * len(parts.names):
+        raise UserError(
+            f"--labels {counts[0]}: too few for {len(parts.names)} classes. Ask for {2 * len(parts.names)} or more."
+        )
+    methods = {each.key: each for each in list_methods(options, runs)}
+    fingerprints = {
+        "train": parts.train.fingerprint(),
+        "valid": parts.valid.fingerprint(),
+        "test": parts.test.fingerprint,
+        "runs": {name: _digest(Path(name)) for name in runs},
+    }
+    out = open_directory(options, fingerprints)
+    listed = list_trials(list(methods.values()), counts, options)
+    trials = [each for each in listed if wanted(methods[each.method], each)]
+    kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
+    outcomes = run_trials(trials, kept, runs, parts, options, out, read_unlabelled(options))
+    facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
+    facts.seconds = time.monotonic() - began
+    results = score(outcomes, kept, counts, parts, facts)
+    write_report(results, out, quiet=options.quiet)
+    shutil.rmtree(out / WORK)
+    return results
+
+
+def write_report(results: Results, out: Path, *, quiet: bool = False) -> None:
+    """Write `report.html`, then `results.json`: with that, a comparison is finished."""
+    from rehead.compare.page import render
+    from rehead.compare.plots import pictures
+    from rehead.compare.results import to_json
+    from rehead.disk import write_json
+
+    drawn: dict[str, str] = {}
+    try:
+        drawn = pictures(results)
+    except UserError as error:  # no matplotlib: a report is none the worse for having tables only
+        if not quiet:
+            print(f"note: no pictures were drawn: {error}", file=sys.stderr)
+    (out / "report.html").write_text(render(results, drawn), encoding="utf-8", errors="replace")
+    write_json(out / "results.json", to_json(results))
+
+
+def print_table(results: Results) -> None:
+    """Print the answer, and what every method reached."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from rehead.progress import duration
+    from rehead.terminal import results_console
+
+    console = results_console(110)
+    for line in results.answer:
+        console.print(line)
+    table = Table(box=box.SIMPLE)
+    table.add_column("test accuracy, %, by labels")
+    for count in results.counts:
+        table.add_column(f"{count:,}", justify="right")
+    for name in ("± seeds", "95 % interval", "macro-F1", "training", "documents/s"):
+        table.add_column(name, justify="right")
+    for method in results.methods:
+        scores = [results.score(method.key, count) for count in results.counts]
+        last = scores[-1]
+        assert last is not None  # noqa: S101 (every method was run with every number of labels)
+        interval = last.accuracy.over_documents
+        cells = [
+            *(f"{100 * each.accuracy.mean:.1f}" if each else "–" for each in scores),
+            "–" if last.accuracy.spread is None else f"{100 * last.accuracy.spread:.1f}",
+            "–" if interval is None else f"{100 * interval.low:.1f}–{100 * interval.high:.1f}",
+            f"{100 * last.macro_f1.mean:.1f}",
+            duration(last.train_seconds),
+            f"{last.documents_per_second:,.0f}",
+        ]
+        table.add_row(Text(method.title), *cells)
+    console.print(table)
+    for control in results.guards.controls:
+        if not control.passed:
+            console.print(
+                f"WARNING: taught with shuffled labels, {results.method(control.method).title} is still right "
+                f"{100 * control.accuracy:.1f} % of the time: something tells it the answers."
+            )
+
+
+def _digest(run: Path) -> str:
+    from rehead.disk import sha256
+
+    return sha256(run / "config.json")
+
+
+def _pretrained(name: str, details: dict[str, Any]) -> str:
+    """Say how a run came about, as far as it knows."""
+    seconds, tokens, text = details.get("seconds"), details.get("tokens"), details.get("text")
+    said = f"{name}: pretrained with the objective {details.get('objective', 'that it does not say')}"
+    if isinstance(text, dict) and "documents" in text:
+        said += f" on {text['documents']:,} documents without labels"
+    if tokens and seconds:
+        from rehead.progress import duration
+
+        said += f", {tokens:,} tokens in {duration(seconds)}"
+    return said + "."
+
+
+def _facts(options: CompareOptions, said: str, runs: list[str]) -> RunFacts:
+    import dataclasses
+    import json
+
+    import rehead
+    from rehead.compare.results import RunFacts
+
+    versions = {"rehead": rehead.__version__, "python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in ("torch", "scikit-learn", "numpy")}
+    given = json.loads(json.dumps(dataclasses.asdict(options), default=str))
+    today = datetime.datetime.now().astimezone().date().isoformat()
+    return RunFacts(said, given, versions, os.cpu_count() or 1, 0.0, today, runs)

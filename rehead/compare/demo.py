@@ -1,0 +1,194 @@
+"""`rehead demo`: the whole story on built-in film reviews, in minutes on a laptop.
+
+    data          1,600 reviews to learn from, 400 to choose by, 2,000 to test on, the rest without their labels
+    base          the default: a bag of n-gram vectors, pretrained on the unlabelled rest
+    lab           the classic experiment in small: a causal language model, pretrained on the same text
+    report        both networks from scratch and pretrained; the default recipe on the base; two linear baselines
+
+Everything is written as files, as a user's own data would be, so that each step can be repeated by hand. A demo that
+was interrupted goes on with --resume.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rehead.disk import check_free
+from rehead.errors import UserError
+from rehead.options import CommonOptions, flag
+
+if TYPE_CHECKING:
+    from rehead.compare.experiment import Trial
+    from rehead.compare.results import Method
+
+DATA, BASE, LAB, REPORT = "data", "base", "lab", "report"
+# The lab's network, made small enough for minutes: what it costs is its softmax over the words, and its width.
+LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128, "batch": 2048}
+
+
+@dataclass(kw_only=True)
+class DemoOptions(CommonOptions):
+    """Pretrain on film reviews, compare with training from scratch and with linear models, and write a report."""
+
+    out: Path = flag(Path("runs/demo"), metavar="DIR")
+    "Where data, runs and report go."
+
+    seeds: int = flag(2, metavar="N")
+    "How often each method learns."
+
+    labels: tuple[int, ...] = flag((100, 500, 1600), metavar="N,N,…")
+    "Numbers of labels; the lab's network learns from the most only."
+
+    test: int = flag(2000, metavar="N")
+    "Reviews to test on."
+
+    unlabelled: int | None = flag(None, metavar="N")
+    "Pretrain on so many reviews only (default: all that are left)."
+
+    epochs: float | None = flag(None, metavar="N")
+    "How often the base reads its text (default: as rehead pretrain does)."
+
+    lab_tokens: float = flag(8e5, metavar="N")
+    "How much text the lab's language model reads."
+
+    lab_epochs: float = flag(6, metavar="N")
+    "How often the lab's network reads its labelled reviews."
+
+    lab_nhid: int = flag(128, metavar="N")
+    "Width of the lab's network."
+
+    nhid: int | None = flag(None, metavar="N")
+    "Width of the base (default: the preset's own)."
+
+    vocab: int = flag(8192, metavar="N")
+    "Words of the lab's network."
+
+    seed: int = flag(0, metavar="N")
+    "Start of all chance."
+
+    resume: bool = False
+    "Go on with a demo that was interrupted."
+
+    overwrite: bool = False
+    "Replace a demo that is already there."
+
+
+def command(options: DemoOptions) -> int:
+    """Run the demo; end with the table and where the report is."""
+    words = ["rehead", *(word for word in sys.argv[1:] if word != "--overwrite")]
+    from rehead.training.stopping import Stopped
+
+    try:
+        return _demo(options, shlex.join(word for word in words if word != "--resume"))
+    except (KeyboardInterrupt, Stopped) as stopped:
+        resume = [] if "--resume" in words else ["--resume"]
+        print(f"rehead: stopped. Go on with: {shlex.join([*words, *resume])}", file=sys.stderr)
+        return 128 + stopped.signum if isinstance(stopped, Stopped) else 130
+
+
+def _demo(options: DemoOptions, said: str) -> int:
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a demo and --overwrite throws it away. Give one.")
+    if not options.labels:
+        raise UserError("--labels: give numbers of labels, such as 100,500,1600.")
+    if not options.resume:
+        check_free(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
+    from rehead.compare.command import compare, print_table
+    from rehead.compare.options import CompareOptions
+
+    say = _saying(options)
+    _data(options, say)
+    say("2 of 4: a base, pretrained on reviews without labels (the default: a bag of n-gram vectors)")
+    _pretrain(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
+    say("3 of 4: the lab's language model, pretrained on the same reviews")
+    lab = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
+    _pretrain(options, LAB, {**LAB_SHAPE, **lab})
+    say("4 of 4: every method on the same labels; the test part is opened at the end")
+    data, report = options.out / DATA, options.out / REPORT
+    asked = CompareOptions(
+        labelled=[str(data / "train.csv")],
+        valid=[str(data / "valid.csv")],
+        test=[str(data / "test.csv")],
+        base=[str(options.out / BASE), str(options.out / LAB)],
+        out=report,
+        labels=options.labels,
+        seeds=options.seeds,
+        seed=options.seed,
+        epochs=options.lab_epochs,
+        length=LAB_SHAPE["length"],  # type: ignore[arg-type] # a number
+        resume=options.resume and (report / "plan.json").exists(),
+        overwrite=options.overwrite,
+        quiet=options.quiet,
+        debug=options.debug,
+    )
+    results = compare(asked, said, wanted=_wanted(options))
+    print_table(results)
+    print(f"\nreport: {report / 'report.html'}")
+    return int(any(not each.passed for each in results.guards.controls))
+
+
+def _wanted(options: DemoOptions) -> Callable[[Method, Trial], bool]:
+    """Choose what fits into minutes.
+
+    Scratch and pretrained learn from the most labels only, and the lab's network, which is dear, with one seed.
+    """
+    lab, most = str(options.out / LAB), max(options.labels)
+
+    def wanted(method: Method, trial: Trial) -> bool:
+        if method.run == lab:
+            trained = method.kind in ("scratch", "pretrained")
+            return trained and trial.labels == most and trial.seed == options.seed and not trial.shuffled
+        return method.kind not in ("scratch", "pretrained") or trial.labels == most
+
+    return wanted
+
+
+def _data(options: DemoOptions, say: Callable[[str], None]) -> None:
+    """Write the reviews as files, unless that was done."""
+    from rehead.text.datasets import load_dataset
+    from rehead.text.export import write_split
+
+    say(f"1 of 4: film reviews, as files in {options.out / DATA}")
+    folder = options.out / DATA
+    if options.resume and folder.exists():
+        return
+    split = load_dataset("imdb", test=options.test, seed=options.seed)
+    if options.unlabelled is not None:
+        split.unlabelled = split.unlabelled[: options.unlabelled]
+    write_split(split, folder, overwrite=options.overwrite)
+
+
+def _pretrain(options: DemoOptions, name: str, dials: dict[str, Any]) -> None:
+    """Pretrain a run, or go on with it, unless that was done."""
+    from rehead.pretrain.options import PretrainOptions
+    from rehead.pretrain.run import run_pretraining
+
+    out = options.out / name
+    if options.resume and (out / "config.json").exists() and not (out / "pretrain.json").exists():
+        return
+    begun = options.resume and (out / "pretrain.json").exists()
+    run_pretraining(
+        PretrainOptions(
+            texts=[str(options.out / DATA / "unlabelled.txt")],
+            out=out,
+            seed=options.seed,
+            resume=begun,
+            overwrite=options.overwrite,
+            quiet=options.quiet,
+            debug=options.debug,
+            **dials,
+        )
+    )
+
+
+def _saying(options: DemoOptions) -> Callable[[str], None]:
+    def say(line: str) -> None:
+        if not options.quiet:
+            print(f"\n{line}", file=sys.stderr)
+
+    return say

@@ -1,0 +1,110 @@
+"""Each way from labels to a classifier, behind one function: `learn`.
+
+Scratch and pretrained are the same call of `rehead.finetune.fit.fit` with the same options; only the weights that they
+start from differ.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rehead.compare.baselines import fit_baseline
+from rehead.compare.kinds import ABOUT, BASELINES, TITLES, Kind
+from rehead.compare.options import CompareOptions
+from rehead.compare.results import Method, Moment
+from rehead.finetune.fit import Fitted, Point, fit
+from rehead.finetune.options import FitOptions
+from rehead.finetune.probe import fit_probe
+from rehead.finetune.recipe import fit_recipe
+from rehead.model.config import to_dict
+from rehead.model.reading import class_probabilities, is_bag
+from rehead.model.run import Run
+from rehead.text.documents import LabelledData
+
+
+@dataclass
+class Learner:
+    """A classifier that has learnt, and what that took."""
+
+    predict: Callable[[Sequence[str]], NDArray[np.floating]]
+    "Texts → probabilities (N, K)."
+    seconds: float
+    curve: list[Moment] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    thresholds: list[float] | None = None
+    "Of several labels: from which probability on each is given."
+
+
+def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
+    """List what is compared: scratch once for each shape, what starts from a run once for each run."""
+    found: list[Method] = []
+    last = [Path(name).name for name in runs]
+    short = {name: Path(name).name if last.count(Path(name).name) == 1 else name for name in runs}
+    shapes: list[object] = []
+    started: tuple[Kind, ...] = ("scratch", "pretrained", "frozen", "recipe")
+    for kind in started:
+        if kind not in options.methods:
+            continue
+        for name, run in runs.items():
+            shape = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+            if kind == "scratch" and shape in shapes:
+                continue
+            shapes += [shape] if kind == "scratch" else []
+            several = len(runs) > 1
+            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({short[name]})") if several else (kind, TITLES[kind])
+            size = sum(each.numel() for each in run.model.base.parameters())
+            found.append(Method(key, kind, title, ABOUT[kind], name, size))
+    return found + [Method(kind, kind, TITLES[kind], ABOUT[kind]) for kind in BASELINES if kind in options.methods]
+
+
+def learn(
+    method: Method,
+    run: Run | None,
+    train: LabelledData,
+    valid: LabelledData,
+    seed: int,
+    options: CompareOptions,
+    unlabelled: Sequence[str] | None = None,
+) -> Learner:
+    """Train a method on these labels.
+
+    `run` is the one that it starts from, or whose shape it has; `unlabelled` is more text for the default recipe.
+    """
+    began = time.perf_counter()
+    if method.kind in ("tfidf", "nbsvm"):
+        baseline = fit_baseline(method.kind, train, train.names, seed)
+        return Learner(baseline.predict, baseline.seconds, notes=baseline.notes)
+    assert run is not None, method  # noqa: S101 (every other method has one)
+    length = None if is_bag(run.model.base) else options.length
+    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=length, lr=options.lr, seed=seed)
+    if method.kind == "scratch":
+        return _learner(fit(train, valid, like=run, options=settings), began, curve=True)
+    if method.kind == "pretrained":
+        return _learner(fit(train, valid, base=run, options=settings), began, curve=True)
+    if method.kind == "frozen":
+        return _learner(fit_probe(train, None, base=run, options=FitOptions(seed=seed)), began)
+    recipe = fit_recipe(train, None, base=run, options=FitOptions(seed=seed), unlabelled=unlabelled, quiet=True)
+    return _learner(recipe, began)
+
+
+def _learner(fitted: Fitted, began: float, *, curve: bool = False) -> Learner:
+    run = fitted.run
+    return Learner(
+        lambda texts: class_probabilities(run, texts),
+        time.perf_counter() - began,
+        [_moment(point) for point in fitted.curve] if curve else [],
+        fitted.notes,
+        run.details.get("thresholds"),
+    )
+
+
+def _moment(point: Point) -> Moment:
+    loss = point.loss if math.isfinite(point.loss) else None
+    return Moment(point.epoch, point.seconds, point.accuracy, point.macro_f1, loss)

@@ -1,0 +1,118 @@
+"""The baselines against scikit-learn's own pipeline and a naive-Bayes ratio worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rehead.compare import baselines
+from rehead.compare.baselines import TOKEN, Name, fit_baseline, label_table
+from tests.compare.conftest import reviews, tagged
+
+BOTH: tuple[Name, ...] = ("tfidf", "nbsvm")
+
+
+def test_tfidf_is_scikit_learns_pipeline_with_the_chosen_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    monkeypatch.setitem(baselines.PENALTIES, "tfidf", (3.0,))
+    train, test = reviews(60), reviews(40, seed=1)
+    found = fit_baseline("tfidf", train, train.names)
+    reference = make_pipeline(
+        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN),
+        LogisticRegression(C=3.0, solver="liblinear", dual=True, max_iter=1000, random_state=0),
+    ).fit(train.texts, [label for (label,) in train.labels])
+    ours = found.predict(test.texts)
+    assert ours.argmax(1).tolist() == reference.predict_proba(test.texts).argmax(1).tolist()
+    # The reference's probabilities, but for the steepness that cross-validation chose.
+    scores = reference.decision_function(test.texts)
+    steep = np.log(ours[:, 1] / ours[:, 0]) / scores
+    assert steep == pytest.approx(np.full(40, steep[0]), rel=1e-4)
+    assert np.log2(steep[0]) == pytest.approx(round(np.log2(steep[0])), abs=1e-3)
+
+
+def test_nbsvm_without_a_machine_is_naive_bayes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing left of the machine's own weights, what remains is the log-count ratio."""
+    monkeypatch.setattr(baselines, "INTERPOLATION", 0.0)
+    train = reviews(30)
+    found = fit_baseline("nbsvm", train, train.names)
+
+    def ratio(word: str) -> float:
+        has = [word in text.replace(".", " ").split() for text in train.texts]
+        good = sum(h and labels == ("good",) for h, labels in zip(has, train.labels, strict=True))
+        return float(np.log(1 + good) - np.log(1 + sum(has) - good))
+
+    one, two, three = (found.predict([word]) for word in ("wonderful", "boring", "film"))
+    scores = [float(np.log(each[0, 1] / each[0, 0])) for each in (one, two, three)]
+    ratios = [ratio(word) for word in ("wonderful", "boring", "film")]
+    # The classes' sums of counts shift all words by the same, and the mean weight scales them.
+    assert (scores[0] - scores[2]) / (scores[1] - scores[2]) == pytest.approx(
+        (ratios[0] - ratios[2]) / (ratios[1] - ratios[2])
+    )
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("kinds", [("bad", "good"), ("bad", "good", "odd")])
+def test_they_learn_from_twenty_labels_up(name: Name, kinds: tuple[str, ...]) -> None:
+    test = reviews(200, seed=9, kinds=kinds)
+    truth = label_table(test, test.names)
+    right = []
+    for count in (20, 300):
+        train = reviews(count, kinds=kinds)
+        found = fit_baseline(name, train, train.names).predict(test.texts)
+        assert found.shape == truth.shape
+        assert found.sum(1) == pytest.approx(np.ones(len(test)))
+        right.append(truth[np.arange(len(truth)), found.argmax(1)].mean())
+    assert right[0] > 1.2 / len(kinds)
+    assert right[1] > 0.85
+    assert right[1] > right[0]
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_several_labels_are_one_against_the_rest(name: Name) -> None:
+    train, test = tagged(300), tagged(80, seed=1)
+    found = fit_baseline(name, train, train.names).predict(test.texts)
+    truth = label_table(test, test.names)
+    assert found.shape == (80, 2)
+    assert ((found > 0.5) == truth).mean(0).min() > 0.85
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_class_with_one_example_or_none(name: Name) -> None:
+    train = reviews(12)
+    train.labels[1:] = [("bad",)] * 11
+    train.labels[0] = ("good",)
+    found = fit_baseline(name, train, ["bad", "good", "odd"])
+    assert "one example" in found.notes[0]
+    probabilities = found.predict(train.texts)
+    assert probabilities.shape == (12, 3)
+    assert probabilities[:, 2].max() < 0.2  # a class that was never seen is never named
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_the_same_labels_give_the_same_model(name: Name) -> None:
+    train, test = reviews(60), reviews(20, seed=1)
+    one, two = (fit_baseline(name, train, train.names).predict(test.texts) for _ in range(2))
+    assert np.array_equal(one, two)
+
+
+def test_punctuation_and_scripts_without_spaces_are_read() -> None:
+    import re
+
+    assert re.findall(TOKEN, "Très bien!! 好電影") == ["Très", "bien", "!", "!", "好", "電", "影"]
+    train = reviews(40)
+    train.texts = ["很好看" if labels == ("good",) else "很难看" for labels in train.labels]
+    found = fit_baseline("tfidf", train, train.names).predict(["好", "难"])
+    assert found.argmax(1).tolist() == [1, 0]
+
+
+def test_the_penalty_is_chosen_on_what_was_held_out() -> None:
+    """Labels that have nothing to do with the text are not learnt by heart: the folds see through it."""
+    train = reviews(80)
+    train.labels = [("good",) if number // 2 % 2 else ("bad",) for number in range(80)]
+    found = fit_baseline("nbsvm", train, train.names)
+    right = float(found.notes[0].rpartition("(")[2].partition(" ")[0])
+    assert right < 66
+    assert found.predict(reviews(60, seed=4).texts).max() < 0.8

