@@ -171,8 +171,13 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
             assert torch.equal(base.model.state_dict()[key], tensor), key
     assert right(fitted.run, reviews(60, 1)) > 0.75
     tried = find_probe(data, base, options, words=True)
-    left_out = 40 if name == "bag" else len(tried.folds[0][1])  # layers are tried on one fold
-    assert fitted.run.details["calibration"]["documents"] == left_out
+    # It is tried on two folds, where layers read on one, and compared with what the same examples were given before.
+    left_out = np.concatenate([outside for _, outside in tried.folds[: 2 if name == "bag" else 1]])
+    assert fitted.run.details["calibration"]["documents"] == step["examples"] == len(left_out)
+    was = (tried.found.logits.argmax(1) == tried.truth)[left_out].mean()
+    assert step["before"] == pytest.approx(was)
+    said = next(note for note in fitted.notes if note.startswith("fine-tuned base"))
+    assert f"(without: {100 * was:.1f} %) of {len(left_out)} left-out examples right" in said
     save(fitted.run, tmp_path / "run")
     expected = class_logits(fitted.run, None, data.texts)
     np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), None, data.texts), expected)
