@@ -20,8 +20,9 @@ class FitOptions(TrainingOptions):
     """How a classifier is trained by gradient; which data and which base are the caller's own."""
 
     freeze: Freeze | None = None
-    """Train by gradient, and keep as it is: base (the head alone is trained), layers, embeddings, none. Left out with
-    --from: what cross-validation finds best; with --scratch: none."""
+    """What stays as it is: base (the best linear classifier on it is found by cross-validation); or, with the rest
+    trained by gradient, layers, embeddings, none. Left out with --from: what cross-validation finds best; with
+    --scratch: none."""
 
     epochs: float | None = flag(None, metavar="N")
     """Read the examples this many times (default: by their number, 20 times for few to 4 for many; twice that where
@@ -117,6 +118,11 @@ def by_recipe(options: FinetuneOptions) -> bool:
     return options.base is not None and not options.scratch and options.freeze is None
 
 
+def by_probe(options: FinetuneOptions) -> bool:
+    """Tell whether a linear classifier on the frozen base is asked for (`rehead.finetune.probe`)."""
+    return options.base is not None and not options.scratch and options.freeze == "base"
+
+
 def check_finetuning(options: FinetuneOptions) -> None:
     """Refuse what contradicts itself before anything is read or written."""
     check_fit(options)
@@ -130,6 +136,10 @@ def check_finetuning(options: FinetuneOptions) -> None:
                 raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
             raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
+    if by_probe(options):
+        for name in ("epochs", "batch", "length", "dropout", "unfreeze", "patience"):
+            if getattr(options, name) is not None:
+                raise UserError(f"--{name} is for training by gradient, of which --freeze base does none. Drop one.")
     if options.unlabelled and not by_recipe(options):
         other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
         raise UserError(f"--unlabelled is tried where cross-validation decides, not with {other}. Drop one.")

@@ -55,10 +55,19 @@ class Step:
     loss: float
     accuracy: float
     kept: bool
+    examples: int
+    "How many were left out: not the same for every step."
+    before: float | None = None
+    "What the same examples' accuracy is without this step, and the loss."
+    loss_before: float | None = None
 
     def __str__(self) -> str:
         kept = "kept" if self.kept else "not kept"
-        return f"{self.name}: {100 * self.accuracy:.1f} % of left-out examples right, loss {self.loss:.3f}: {kept}"
+        right, loss = f"{100 * self.accuracy:.1f} %", f"{self.loss:.3f}"
+        if self.before is not None:
+            right += f" (without: {100 * self.before:.1f} %)"
+            loss += f" ({self.loss_before:.3f})"
+        return f"{self.name}: {right} of {self.examples:,} left-out examples right, loss {loss}: {kept}"
 
 
 @dataclass
@@ -121,7 +130,7 @@ def _with_unlabelled(
     features, _ = read_documents(base.model, texts, probe.space)
     found, linear = self_trained(probe, features, len(train.names), balanced=options.class_weights == "balanced")
     kept = better(found.logits, probe.found.logits, probe.truth)
-    steps.append(_step("self-training", found.logits, probe.truth, kept=kept))
+    steps.append(_step("self-training", found.logits, probe.truth, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
 
 
@@ -143,7 +152,7 @@ def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, st
     best = min(candidates, key=lambda each: calibrated(each.logits, probe.truth).mean())
     kept = better(best.logits, probe.found.logits, probe.truth)
     beside = f", words beside it {best.words:g}" if best.words else ""
-    steps.append(_step(f"fine-tuned base{beside}", best.logits, probe.truth, kept=kept))
+    steps.append(_step(f"fine-tuned base{beside}", best.logits, probe.truth, kept=kept, before=probe.found.logits))
     return best if kept else None
 
 
@@ -188,9 +197,17 @@ def calibrated(logits: Floats, truth: NDArray[Any]) -> Floats:
     return losses_of(logits[known] / find_temperature(logits[known], truth[known]), truth[known])
 
 
-def _step(name: str, logits: Floats, truth: NDArray[Any], *, kept: bool) -> Step:
+def _step(name: str, logits: Floats, truth: NDArray[Any], *, kept: bool, before: Floats | None = None) -> Step:
     known = ~np.isnan(logits[:, 0])
+    step = Step(name, float(calibrated(logits, truth).mean()), _accuracy(logits, truth, known), kept, int(known.sum()))
+    if before is not None:
+        step.before = _accuracy(before, truth, known)
+        step.loss_before = float(calibrated(before[known], truth[known]).mean())
+    return step
+
+
+def _accuracy(logits: Floats, truth: NDArray[Any], which: NDArray[np.bool_]) -> float:
     several = truth.ndim == 2
-    guess = guesses(1 / (1 + np.exp(-logits[known])) if several else logits[known], several=several)
-    right = (guess == truth[known]).all(1) if several else guess == truth[known]
-    return Step(name, float(calibrated(logits, truth).mean()), float(right.mean()), kept)
+    guess = guesses(1 / (1 + np.exp(-logits[which])) if several else logits[which], several=several)
+    right = (guess == truth[which]).all(1) if several else guess == truth[which]
+    return float(right.mean())

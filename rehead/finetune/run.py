@@ -21,7 +21,8 @@ import torch
 from rehead.errors import UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import Fitted, fit
-from rehead.finetune.options import FinetuneOptions, FitOptions, by_recipe, check_finetuning
+from rehead.finetune.options import FinetuneOptions, FitOptions, by_probe, by_recipe, check_finetuning
+from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
 from rehead.finetune.splits import copies
 from rehead.model.config import preset
@@ -80,8 +81,8 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             if world.first and not options.quiet:
                 print(line, file=sys.stderr)
 
-        if by_recipe(options) and world.size > 1:
-            raise UserError("cross-validation is for one process. Drop torchrun, or say with --freeze what to train.")
+        if (by_recipe(options) or by_probe(options)) and world.size > 1:
+            raise UserError("cross-validation is for one process. Drop torchrun, or give --freeze layers or none.")
         reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
         train, valid = _read(options, reading, say)
         unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
@@ -94,14 +95,14 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         try:
             start = base if base is not None else _fresh(options, train)
             _introduce(start, train, valid, say)
+            given = FitOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)})
             if base is not None and by_recipe(options):
-                given = FitOptions(
-                    **{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)}
-                )
                 texts = None if unlabelled is None else sample_texts(unlabelled, options.seed)
                 fitted = fit_recipe(
                     train, valid, base=base, options=given, unlabelled=texts, quiet=options.quiet, say=say
                 )
+            elif base is not None and by_probe(options):
+                fitted = fit_probe(train, valid, base=base, options=given, quiet=options.quiet, say=say)
             else:
                 fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
         except UserError:

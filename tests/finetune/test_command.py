@@ -81,9 +81,9 @@ def test_from_a_base_to_a_classifier(files: Path, capsys: pytest.CaptureFixture[
 
 
 def test_without_validation_it_says_what_it_does(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert finetune(files, "--from", str(files / "base"), "--freeze", "base") == 0
+    assert finetune(files, "--from", str(files / "base"), "--freeze", "layers") == 0
     assert "12 of the 60 examples are set aside" in capsys.readouterr().err
-    assert finetune(files, "--from", str(files / "base"), "--freeze", "base", "--quiet", out="other") == 0
+    assert finetune(files, "--from", str(files / "base"), "--freeze", "layers", "--quiet", out="other") == 0
     assert not capsys.readouterr().err
 
 
@@ -125,6 +125,19 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
     assert "was begun with another --unlabelled" in capsys.readouterr().err
     assert finetune(files, *more, "--resume", out="again") == 0
     assert (files / "again" / "model.safetensors").read_bytes() == (files / "run" / "model.safetensors").read_bytes()
+
+
+def test_a_linear_classifier_on_the_base_as_it_is(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["finetune", str(files / "train.csv"), "--from", str(files / "base"), "--freeze", "base"]
+    assert main([*words, "--out", str(files / "run")]) == 0
+    assert "chosen by 5-fold cross-validation on 60 of 60 examples" in capsys.readouterr().err
+    run, base = load(files / "run"), load(files / "base")
+    assert run.details["method"] == "probe"
+    for name, tensor in base.model.base.state_dict().items():
+        np.testing.assert_array_equal(run.model.base.state_dict()[name], tensor, err_msg=name)
+    assert main([*words, "--out", str(files / "other"), "--epochs", "3"]) == 2
+    assert "--epochs is for training by gradient, of which --freeze base does none" in capsys.readouterr().err
+    assert not (files / "other").exists()
 
 
 def test_of_very_much_unlabelled_text_a_sample_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +225,8 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "--dropout 1": [*base, "--dropout", "1"],
         "--shard is for pretraining": [*base, "--shard"],
         "--epochs 0": [*base, "--epochs", "0"],
-        "--unlabelled is tried where cross-validation decides, not with --freeze base": [
-            *base, "--freeze", "base", "--unlabelled", str(files / "train.csv"),
+        "--unlabelled is tried where cross-validation decides, not with --freeze none": [
+            *base, "--freeze", "none", "--unlabelled", str(files / "train.csv"),
         ],
         "not with --scratch": [*base, "--scratch", "--unlabelled", str(files / "train.csv")],
         "--resume goes on with a run and --overwrite throws it away": [*base, "--resume", "--overwrite"],
@@ -239,15 +252,13 @@ def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, caps
 
 
 def test_validation_that_repeats_the_examples_is_warned_of(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--from", str(files / "base"), "--freeze", "base", "--valid", str(files / "train.csv")]
+    more = ["--from", str(files / "base"), "--freeze", "layers", "--valid", str(files / "train.csv")]
     assert finetune(files, *more) == 0
     assert "warning: 60 of 60 validation texts are also among the examples" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "more", [["--freeze", "layers"], ["--freeze", "base"], ["--freeze", "none", "--length", "16"]], ids=str
-)
+@pytest.mark.parametrize("more", [["--freeze", "layers"], ["--freeze", "none", "--length", "16"]], ids=str)
 def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> None:
     words = ["-m", "rehead", "finetune", str(files / "train.csv"), "--valid", str(files / "valid.csv"), *QUICK, *more]
     words += ["--from", str(files / "base"), "--dropout", "0", "--quiet"]
@@ -272,7 +283,12 @@ def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> Non
 
 def test_from_python(files: Path) -> None:
     options = FinetuneOptions(
-        labelled=[str(files / "train.csv")], out=files / "run", base=files / "base", freeze="base", epochs=2, quiet=True
+        labelled=[str(files / "train.csv")],
+        out=files / "run",
+        base=files / "base",
+        freeze="layers",
+        epochs=2,
+        quiet=True,
     )
     fitted = run_finetuning(options)
     assert fitted is not None
