@@ -53,10 +53,10 @@ class DemoOptions(CommonOptions):
     epochs: float | None = flag(None, metavar="N")
     "How often the base reads its text (default: as rehead pretrain does)."
 
-    lab_tokens: float = flag(8e5, metavar="N")
+    lab_tokens: float = flag(3e5, metavar="N")
     "How much text the lab's language model reads."
 
-    lab_epochs: float = flag(6, metavar="N")
+    lab_epochs: float = flag(4, metavar="N")
     "How often the lab's network reads its labelled reviews."
 
     lab_nhid: int = flag(128, metavar="N")
