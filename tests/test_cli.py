@@ -134,9 +134,11 @@ def test_interrupting_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().err == "rehead: interrupted\n"
 
 
+# A shell that runs the tests in the background has SIGINT ignored, and children inherit that.
 SLOW_WRITER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import rehead.use.inspect
 from rehead.cli import main
 from rehead.disk import whole_directory
