@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehead.errors import UserError
 from rehead.options import CommonOptions, positional
 from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
 
 if TYPE_CHECKING:
     from rehead.finetune.measures import Measured
     from rehead.model.run import Run
+    from rehead.use.labeller import Labeller
 
 SHOWN = 12  # classes up to which the confusion matrix is printed
 NAME = 24  # characters of a class's name that are printed
@@ -37,57 +37,35 @@ class EvaluateOptions(CommonOptions, ReadOptions):
 
 def evaluate(options: EvaluateOptions) -> None:
     """Run the command."""
-    from rehead.model.run import load
     from rehead.text.labelled import read_examples
+    from rehead.use.labeller import Labeller
 
-    run = load(options.run)
-    if run.labels is None:
-        raise UserError(
-            f"{options.run} is no classifier: it has no labels. Make one of it with rehead finetune --from."
-        )
+    labeller = Labeller.open(options.run)
     reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
-    reading.single_label = reading.single_label or not is_multilabel(run)
+    reading.single_label = reading.single_label or not labeller.several
     data = read_examples(options.labelled, reading, check=False)
     if not options.quiet:
         if skipped := describe_skipped(data.skipped):
             print(f"left out: {skipped}", file=sys.stderr)
-        if seen := _seen_before(run, data):
+        if seen := _seen_before(labeller.run, data):
             print(
                 f"warning: the classifier was {seen} these very texts: expect less of others",
                 file=sys.stderr,
             )
-    measured = measure_run(run, data)
+    measured = measure_labeller(labeller, data)
     if options.json:
         print(json.dumps({"run": str(options.run), **dataclasses.asdict(measured)}, indent=2, ensure_ascii=False))
     else:
         print(described(measured))
 
 
-def measure_run(run: Run, data: LabelledData) -> Measured:
+def measure_labeller(labeller: Labeller, data: LabelledData) -> Measured:
     """Predict labelled texts, and compare."""
-    import numpy as np
-
     from rehead.finetune.measures import measure
     from rehead.finetune.targets import targets
-    from rehead.model.reading import class_probabilities
 
-    names = run.labels or []
-    truth = targets(data, names, multilabel=is_multilabel(run))
-    thresholds = run.details.get("thresholds")
-    given = None if thresholds is None else np.array(thresholds, np.float64)
-    if given is not None and given.shape != (len(names),):
-        raise UserError(
-            f"details: thresholds has {given.size} numbers for {len(names)} labels. Fine-tune the run again."
-        )
-    return measure(class_probabilities(run, data.texts), truth, names, given)
-
-
-def is_multilabel(run: Run) -> bool:
-    """Tell whether a run gives documents any number of labels."""
-    from rehead.model.config import Classifier
-
-    head = run.model.head_config
-    return isinstance(head, Classifier) and head.multilabel
+    truth = targets(data, labeller.names, multilabel=labeller.several)
+    return measure(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
 
 
 def described(found: Measured) -> str:

@@ -13,7 +13,8 @@ from rehead.model.model import Model
 from rehead.model.run import Run
 from rehead.text.documents import Document, LabelledData
 from rehead.text.tokenizer import Tokenizer
-from rehead.use.evaluate import described, is_multilabel, measure_run
+from rehead.use.evaluate import described, measure_labeller
+from rehead.use.labeller import Labeller
 
 TEXTS = ["good film", "bad film", "a good book", "what a bad book"]
 
@@ -35,25 +36,25 @@ def data(labels: list[tuple[str, ...]], *, multilabel: bool) -> LabelledData:
 
 def test_one_label_each() -> None:
     run = classifier(multilabel=False)
-    assert not is_multilabel(run)
-    found = measure_run(run, data([("good",), ("bad",), ("good",), ("good",)], multilabel=False))
+    assert not Labeller.of(run).several
+    found = measure_labeller(Labeller.of(run), data([("good",), ("bad",), ("good",), ("good",)], multilabel=False))
     assert found.accuracy == 0.75
     assert found.confusion == [[0, 1], [0, 3]]
     with pytest.raises(UserError, match=r"x.csv line 3: the label 'fair'"):
-        measure_run(run, data([("good",), ("fair",), ("good",), ("good",)], multilabel=False))
+        measure_labeller(Labeller.of(run), data([("good",), ("fair",), ("good",), ("good",)], multilabel=False))
 
 
 def test_thresholds_decide_where_there_are_several() -> None:
     run = classifier(multilabel=True)
-    assert is_multilabel(run)
+    assert Labeller.of(run).several
     truth = data([("good",), ("bad", "good"), ("good",), ()], multilabel=True)
-    assert measure_run(run, truth).accuracy == 0.5
+    assert measure_labeller(Labeller.of(run), truth).accuracy == 0.5
     run.details["thresholds"] = [0.2, 0.9]  # now everything is bad, and nothing good
-    assert measure_run(run, truth).accuracy == 0
-    assert [each.guessed for each in measure_run(run, truth).classes] == [4, 0]
+    assert measure_labeller(Labeller.of(run), truth).accuracy == 0
+    assert [each.guessed for each in measure_labeller(Labeller.of(run), truth).classes] == [4, 0]
     run.details["thresholds"] = [0.2]
     with pytest.raises(UserError, match="thresholds has 1 numbers for 2 labels"):
-        measure_run(run, truth)
+        measure_labeller(Labeller.of(run), truth)
 
 
 def test_tables_hold_long_names_and_leave_large_matrices_out() -> None:
