@@ -130,11 +130,10 @@ def class_logits(
 ) -> Floats:
     """Give the classifier's scores of each text: (N, K). `reading` is that of the run, unless given."""
     bare, known = _parts(model, tokenizer)
-    if not isinstance(bare.head, ClassifierHead) or not isinstance(bare.head_config, Classifier):
-        raise ConfigError("this model has no classifier head. Fine-tune it on labelled text first (rehead finetune).")
+    classes = _check_classifier(bare).classes
     if reading is None:
         reading = Reading.of(model) if isinstance(model, Run) else Reading()
-    logits = np.zeros((len(texts), bare.head_config.classes), np.float32)
+    logits = np.zeros((len(texts), classes), np.float32)
     with _at_rest(bare):
         for begin, ids in _encoded(known, texts):
             logits[begin : begin + len(ids)] = score_ids(bare, ids, reading, batch_tokens)
@@ -143,8 +142,24 @@ def class_logits(
 
 def class_probabilities(run: Run, texts: Sequence[str], *, batch_tokens: int = 16_384) -> Floats:
     """Give the probability of each class for each text: (N, K). They sum to 1, unless the run is multi-label."""
-    scores = class_logits(run, None, texts, batch_tokens=batch_tokens)
-    assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (class_logits has checked)
+    return _probabilities(run, class_logits(run, None, texts, batch_tokens=batch_tokens))
+
+
+def class_probabilities_of_ids(run: Run, ids: Sequence[Ints], *, batch_tokens: int = 16_384) -> Floats:
+    """Give the same for texts that are encoded already, by `encode_texts`."""
+    model, _ = _parts(run, None)
+    _check_classifier(model)
+    with _at_rest(model):
+        return _probabilities(run, score_ids(model, ids, Reading.of(run), batch_tokens))
+
+
+def encode_texts(run: Run, texts: Sequence[str]) -> list[Ints]:
+    """Encode texts as a run reads them."""
+    return encode(_parts(run, None)[1], texts)
+
+
+def _probabilities(run: Run, scores: Floats) -> Floats:
+    assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (whoever scored has checked)
     given: Floats = run.model.head.probabilities(torch.from_numpy(scores)).numpy()
     return given
 
@@ -223,6 +238,12 @@ def _averaged(scores: Floats, pieces: Pieces, documents: int) -> Floats:
 def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:
     """Encode texts, as `score_ids` and batches take them."""
     return [np.array(each, np.int64) for each in tokenizer.encode_batch(list(texts))]
+
+
+def _check_classifier(model: Model) -> Classifier:
+    if not isinstance(model.head, ClassifierHead) or not isinstance(model.head_config, Classifier):
+        raise ConfigError("this model has no classifier head. Fine-tune it on labelled text first (rehead finetune).")
+    return model.head_config
 
 
 def _parts(model: Run | Model, tokenizer: Tokenizer | None) -> tuple[Model, Tokenizer]:
