@@ -170,7 +170,7 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
     with torch.no_grad():
         if model.head.config.pooling == "distinct" and _short(model, ids, reading):
             return _scores_by_rows(model, ids, batch_tokens)
-        if _of_whole(model, reading):
+        if reads_whole(model, reading):
             longest = reading.limit(model.base)
             vectors = torch.from_numpy(vectors_of_ids(model, ids, longest=longest, batch_tokens=batch_tokens))
             scores: Floats = model.head.score(vectors.to(_device(model))).float().cpu().numpy()
@@ -208,7 +208,7 @@ def _scores_by_rows(model: Model, ids: Sequence[Ints], budget: int) -> Floats:
     return scores
 
 
-def _of_whole(model: Model, reading: Reading) -> bool:
+def reads_whole(model: Model, reading: Reading) -> bool:
     """Tell whether a document that layers read in windows is scored by the direction of its whole vector."""
     head = model.head_config
     return (
