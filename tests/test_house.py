@@ -99,6 +99,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["pretrain", "--help"],
         ["finetune", "--help"],
         ["evaluate", "--help"],
+        ["predict", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
         ["export", "--help"],
