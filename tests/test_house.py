@@ -85,7 +85,7 @@ def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> No
     assert upward(room, imported) is forbidden
 
 
-HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas")
+HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas", "onnx", "onnxruntime")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["predict", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
+        ["export", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],
