@@ -20,7 +20,7 @@ from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.again import again
-from rehead.use.predictions import Layout, Prediction, encoded, format_of_output
+from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
 from rehead.use.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.text.records import Record, Records
+    from rehead.use.explain import Explanation
     from rehead.use.labeller import Labeller
 
 GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
+PAGE = ".html"
+EXPLANATION = "explanation"  # the column
 NOTHING, NO_LABEL = "(empty text)", "(no label)"  # how they are counted
 SHOWN = 12  # labels that are counted for the user, at most
 
@@ -46,7 +49,8 @@ class PredictOptions(CommonOptions, ReadOptions):
     "What to label: txt, csv, tsv, jsonl or parquet, also .gz or .zst; a folder; - or nothing: standard input."
 
     out: Path | None = flag(None, metavar="FILE")
-    "Where to write: .csv or .jsonl, also .gz. It appears when all is done. Left out: standard output."
+    """Where to write: .csv or .jsonl, also .gz; with --explain also .html. It appears when all is done. Left out:
+    standard output."""
 
     format: Literal["csv", "jsonl"] | None = None
     "What to write. Left out: by the ending of --out, or jsonl for jsonl, else csv."
@@ -56,6 +60,10 @@ class PredictOptions(CommonOptions, ReadOptions):
 
     unsure: str = flag("unsure", metavar="WORD")
     "What stands in the place of a label that is not guessed."
+
+    explain: bool = False
+    """Show which words carried the decision: on a terminal in colours, in a .html page, or as a column of csv or jsonl
+    (--format)."""
 
     skip_empty: bool = False
     "Leave out rows with an empty text. Without, they are kept, with neither label nor probabilities."
@@ -79,8 +87,11 @@ def predict(options: PredictOptions) -> int:
         raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
     reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
     records = Records(_given(options), reading)
+    if options.explain and options.format is None and (options.out is None or options.out.suffix.lower() == PAGE):
+        return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
-    layout = Layout(format_, records.columns(), labeller.names, labeller.several)
+    more = (EXPLANATION,) if options.explain else ()
+    layout = Layout(format_, records.columns(), labeller.names, labeller.several, more)
     if options.out is None:
         counts = _to_standard_output(labeller, records, layout, options)
     else:
@@ -164,25 +175,58 @@ def _groups(records: Records) -> Iterator[Group]:
         yield Group(group, end + len(group), digest.hexdigest(), records.texts.bytes_read)
 
 
-def said_of(group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions) -> list[Prediction]:
+def said_of(
+    group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions, layout: Layout
+) -> list[Prediction]:
     """Say what the rows of a group are, by their probabilities."""
     sure = 0.0 if options.threshold is None else options.threshold
     known = zip(labeller.labels(shares, sure), shares.tolist(), strict=True)
+    why = iter(_explanations(group, labeller) if options.explain else [])
     said = []
     for record in group.records:
-        if record.text:
-            labels, each = next(known)
-            said.append(Prediction((options.unsure,) if labels is None else labels, each))
-        else:
+        if not record.text:
             said.append(Prediction(None, None))
+            continue
+        labels, each = next(known)
+        more = {EXPLANATION: explanation_field(next(why), layout.format)} if options.explain else {}
+        said.append(Prediction((options.unsure,) if labels is None else labels, each, more))
     return said
+
+
+def _explanations(group: Group, labeller: Labeller) -> list[Explanation]:
+    from rehead.use.explain import explain
+
+    return explain(labeller, [each.text for each in group.records if each.text])
+
+
+def _show_explanations(labeller: Labeller, records: Records, options: PredictOptions) -> int:
+    """Show explanations to people: on standard output, or as a page."""
+    from rehead.use.highlight import page, print_explanations
+
+    if options.resume:
+        raise UserError("--resume: a page is not gone on with. Drop it, or write .jsonl with --explain.")
+    groups = labelled_groups(labeller, records, quiet=options.quiet or options.out is None)
+    explanations = (each for group, _ in groups for each in _explanations(group, labeller))
+    if options.out is None:
+        print_explanations(explanations)
+        return 0
+    with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
+        try:
+            for piece in page(explanations):
+                out.append(encoded(piece, compressed=False))
+        except BaseException:
+            out.discard()
+            raise
+        out.finish()
+    print(options.out)
+    return 0
 
 
 def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, options: PredictOptions) -> Counter[str]:
     counts: Counter[str] = Counter()
     _put(layout.header())
     for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
-        said = said_of(group, shares, labeller, options)
+        said = said_of(group, shares, labeller, options, layout)
         _put("".join(map(layout.row, group.records, said)))
         _count(counts, said)
     return counts
@@ -215,7 +259,7 @@ def _to_file(
         counts = Counter(out.state["counts"] if out.state else {})
         before = "" if out.size else layout.header()
         for group, shares in labelled_groups(labeller, records, out.state, quiet=options.quiet):
-            said = said_of(group, shares, labeller, options)
+            said = said_of(group, shares, labeller, options, layout)
             _count(counts, said)
             rows = before + "".join(map(layout.row, group.records, said))
             before = ""
@@ -244,6 +288,10 @@ def _check(options: PredictOptions) -> None:
             raise UserError(f"--{name.replace('_', '-')}: labels are not read here, they are given. Drop it.")
     if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UserError(f"--threshold {options.threshold:g}: must be from 0 to 1.")
+    if options.out is not None and options.out.suffix.lower() == PAGE and not options.explain:
+        raise UserError(
+            f"--out {options.out}: a page shows which words decided. Add --explain, or write .csv or .jsonl."
+        )
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
     if options.resume and options.out is None:
@@ -264,6 +312,7 @@ def _asked(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dic
     from rehead.disk import sha256
 
     given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
+    given["explain"] = options.explain
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     run = sha256(options.run / "config.json")
     return {

@@ -6,7 +6,7 @@
 Where a text may have several labels, the column is called `labels`: `a|b` in csv, a list in jsonl. A text of which the
 classifier is not sure enough has the word for that instead of a label; an empty text has neither label nor
 probabilities (empty cells, null). A column of the input that has the name of one of ours keeps it: ours gets
-`predicted_` before it.
+`predicted_` before it. With --explain there is one more, `explanation`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rehead.errors import UserError
 
 if TYPE_CHECKING:
     from rehead.text.records import Record
+    from rehead.use.explain import Explanation
 
 Format = Literal["csv", "jsonl"]
 ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -103,6 +104,17 @@ def format_of_output(out: Path | None, chosen: Format | None, of_input: set[str]
             "or say --format."
         )
     return ENDINGS[ending], compressed
+
+
+def explanation_field(explanation: Explanation, format_: Format) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Give an explanation as a row holds it: all words with their weights in jsonl, the strongest of them in csv."""
+    from rehead.use.highlight import summary
+
+    if format_ == "csv":
+        return "; ".join([explanation.label, *summary(explanation)[1:]])
+    whole = explanation.as_json()
+    words = [{**word, "weight": round(word["weight"], 6)} for word in whole["words"]]
+    return {"label": explanation.label, "words": words}
 
 
 def encoded(text: str, *, compressed: bool) -> bytes:
