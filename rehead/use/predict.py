@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
 PAGE = ".html"
-EXPLANATION = "explanation"  # the column
+EXPLANATION, DOUBT = "explanation", "uncertainty"  # columns
 NOTHING, NO_LABEL = "(empty text)", "(no label)"  # how they are counted
 SHOWN = 12  # labels that are counted for the user, at most
 
@@ -65,6 +65,9 @@ class PredictOptions(CommonOptions, ReadOptions):
     """Show which words carried the decision: on a terminal in colours, in a .html page, or as a column of csv or jsonl
     (--format)."""
 
+    most_uncertain: int | None = flag(None, metavar="N")
+    "Give only N texts that are worth a label: doubtful, and no two alike; the first is worth most."
+
     skip_empty: bool = False
     "Leave out rows with an empty text. Without, they are kept, with neither label nor probabilities."
 
@@ -87,12 +90,17 @@ def predict(options: PredictOptions) -> int:
         raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
     reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
     records = Records(_given(options), reading)
-    if options.explain and options.format is None and (options.out is None or options.out.suffix.lower() == PAGE):
+    if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
+        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
+    shown = options.most_uncertain is None and options.format is None
+    if options.explain and shown and (options.out is None or options.out.suffix.lower() == PAGE):
         return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
-    more = (EXPLANATION,) if options.explain else ()
+    more = (*([DOUBT] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
     layout = Layout(format_, records.columns(), labeller.names, labeller.several, more)
-    if options.out is None:
+    if options.most_uncertain is not None:
+        counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
+    elif options.out is None:
         counts = _to_standard_output(labeller, records, layout, options)
     else:
         asked = _asked(options, reading, layout)
@@ -222,6 +230,36 @@ def _show_explanations(labeller: Labeller, records: Records, options: PredictOpt
     return 0
 
 
+def _most_uncertain(
+    labeller: Labeller, records: Records, layout: Layout, options: PredictOptions, *, compressed: bool
+) -> Counter[str]:
+    """Read everything, and write the rows that are worth a label."""
+    import numpy as np
+
+    from rehead.use.uncertain import CANDIDATES, Doubtful, choose, doubt
+
+    wanted = options.most_uncertain or 0
+    doubtful = Doubtful(CANDIDATES * wanted)
+    for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
+        doubtful.add([each for each in group.records if each.text], shares, doubt(shares, labeller))
+    chosen = choose(doubtful.found(), labeller, wanted)
+    group = Group([each.record for each in chosen], len(chosen), "", 0)
+    shares = np.array([each.probabilities for each in chosen], np.float32).reshape(len(chosen), len(labeller.names))
+    said = said_of(group, shares, labeller, options, layout)
+    for each, row in zip(chosen, said, strict=True):
+        row.more[DOUBT] = round(each.doubt, 6)
+    rows = layout.header() + "".join(map(layout.row, group.records, said))
+    if options.out is None:
+        _put(rows)
+    else:
+        with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
+            out.append(encoded(rows, compressed=compressed))
+            out.finish()
+    counts: Counter[str] = Counter()
+    _count(counts, said)
+    return counts
+
+
 def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, options: PredictOptions) -> Counter[str]:
     counts: Counter[str] = Counter()
     _put(layout.header())
@@ -252,8 +290,6 @@ def _to_file(
     from rehead.training.stopping import Stopped, told_to_stop
 
     assert options.out is not None  # noqa: S101 (for the type checker)
-    if any(_same_file(options.out, each.path) for each in records.texts.files):
-        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
     begun = Unfinished(options.out, asked, resume=options.resume, overwrite=options.overwrite)
     with told_to_stop() as told, begun as out:
         counts = Counter(out.state["counts"] if out.state else {})
@@ -294,6 +330,12 @@ def _check(options: PredictOptions) -> None:
         )
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
+    if options.most_uncertain is not None and options.most_uncertain < 1:
+        raise UserError(f"--most-uncertain {options.most_uncertain}: must be 1 or more.")
+    if options.most_uncertain is not None and options.resume:
+        raise UserError(
+            "--resume: texts to label are chosen when all have been read, and nothing is left half done. Drop it."
+        )
     if options.resume and options.out is None:
         raise UserError("--resume goes on with a file. Name it with --out.")
 

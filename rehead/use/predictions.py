@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,7 +38,7 @@ class Prediction:
     labels: tuple[str, ...] | None
     "None for an empty text."
     probabilities: Sequence[float] | None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
     "What else there is to say, by the name of its column."
 
 
