@@ -88,6 +88,12 @@ COMMANDS: dict[str, Command] = {
         "fill",
         "guess the hidden words of a text",
     ),
+    "serve": Command(
+        "rehead.use.serve.command",
+        "ServeOptions",
+        "command",
+        "put a run behind HTTP on this machine, with a page to try it",
+    ),
     "data check": Command(
         "rehead.text.check",
         "CheckOptions",

@@ -85,7 +85,7 @@ def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> No
     assert upward(room, imported) is forbidden
 
 
-HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas")
+HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas", "fastapi", "uvicorn", "pydantic")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["evaluate", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
+        ["serve", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],
