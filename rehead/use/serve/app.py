@@ -22,12 +22,11 @@ from rehead.use.serve.answers import (
     Generated,
     Health,
     Refusal,
-    RefusedError,
     SeveralClassified,
     to_json,
 )
 from rehead.use.serve.docs_page import docs_page
-from rehead.use.serve.guard import LOCAL_NAMES, Guard
+from rehead.use.serve.guard import LOCAL_NAMES, Endpoint, Guard
 from rehead.use.serve.metrics import CONTENT_TYPE
 from rehead.use.serve.options import ServeOptions, is_local
 from rehead.use.serve.page import page
@@ -60,7 +59,6 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         redoc_url=None,
         openapi_url=None,
     )
-    app.add_exception_handler(RefusedError, _refused)
     app.add_exception_handler(HTTPException, _not_found)
     posts = _add_posts(app, service, secured=token is not None)
     guard = Guard(
@@ -87,8 +85,8 @@ def _names(options: ServeOptions) -> tuple[str, ...] | None:
     return (own, *named) if named else None
 
 
-def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> list[str]:
-    """Add the routes that compute; give their paths."""
+def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> dict[str, Endpoint]:
+    """Add the routes that compute, for FastAPI to document; give what is behind them, for the guard to call."""
     kinds = service.kinds
     several = service.labeller is not None and service.labeller.several
     offers: dict[str, tuple[type[BaseModel], Callable[..., Awaitable[dict[str, Any]]], type[BaseModel], str, str]] = {
@@ -109,11 +107,12 @@ def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> list[str]:
             "Go on with a text", "The same seed, the same text.",
         ),
     }  # fmt: skip
+    posts = {}
     for name in service.can:
         kind, work, answer, summary, description = offers[name]
         app.add_api_route(
             f"/{name}",
-            _endpoint(kind, work),
+            _documented,
             methods=["POST"],
             name=name,
             summary=summary,
@@ -125,18 +124,20 @@ def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> list[str]:
                 **_security(secured),
             },
         )
-    return [f"/{name}" for name in service.can]
+        posts[f"/{name}"] = _endpoint(kind, work)
+    return posts
 
 
-def _endpoint(
-    kind: type[BaseModel], work: Callable[..., Awaitable[dict[str, Any]]]
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        state = request.scope["state"]
-        answer = await work(read_request(kind, state.pop("body")), state)
-        return Response(to_json(answer), media_type=JSON)
+def _endpoint(kind: type[BaseModel], work: Callable[..., Awaitable[dict[str, Any]]]) -> Endpoint:
+    async def endpoint(body: bytes, state: dict[str, Any]) -> dict[str, Any]:
+        return await work(read_request(kind, body), state)
 
     return endpoint
+
+
+async def _documented(request: Request) -> Response:
+    """Stand for what the guard has called by itself."""
+    raise NotImplementedError
 
 
 def _add_gets(app: FastAPI, service: Service, guard: Guard, *, secured: bool) -> None:
@@ -197,11 +198,6 @@ def _refusals(*statuses: int, secured: bool = False) -> dict[int | str, dict[str
 
 def _security(secured: bool) -> dict[str, Any]:
     return {"security": [{"bearer": []}]} if secured else {}
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)  # noqa: S101 (it is registered for these)
-    return Response(to_json({"error": error.message}), error.status, headers=error.headers, media_type=JSON)
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import rehead
@@ -20,7 +19,7 @@ from rehead.errors import UserError
 from rehead.model.reading import is_bag
 from rehead.model.run import Run, load
 from rehead.use.generate import prompt_ids, write
-from rehead.use.labeller import Labeller
+from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import WRITES, check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
 from rehead.use.serve.answers import RefusedError
@@ -124,8 +123,7 @@ class Service:
         texts = asked.all_texts()
         self.metrics.texts.inc(len(texts))
         characters = sum(map(len, texts)) + EACH * len(texts)
-        given = await self._ask(self.labels_lane, texts, len(texts), characters, claim)
-        return {"results": self._described(given, asked.threshold)}
+        return {"results": await self._ask(self.labels_lane, (texts, asked.threshold), len(texts), characters, claim)}
 
     async def explain(self, asked: Explain, claim: dict[str, Any]) -> dict[str, Any]:
         """Say which words carried the decision."""
@@ -161,26 +159,28 @@ class Service:
             self.metrics.dropped.labels("gone").inc()
             raise RefusedError(499, "the client has left.") from None
 
-    def _described(self, given: np.ndarray[Any, Any], threshold: float) -> list[dict[str, Any]]:
-        assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        names, several = self.labeller.names, self.labeller.several
-        chosen = self.labeller.labels(given, sure=threshold)
-        return [
-            {
-                **({"labels": labels} if several else {"label": None if labels is None else labels[0]}),
-                "probabilities": dict(zip(names, [round(each, 6) for each in row], strict=True)),
-            }
-            for labels, row in zip(chosen, given.tolist(), strict=True)
-        ]
-
     # What is computed, in the lanes' threads.
 
-    def _label(self, jobs: Sequence[Job]) -> list[np.ndarray[Any, Any]]:
-        """Give the probabilities of each job's texts, all of them read together."""
+    def _label(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]]]:
+        """Give each text of each job its label and probabilities, all of them read together."""
+        labeller = self.labeller
+        assert labeller is not None  # noqa: S101 (there is no such route without)
+        given = labeller.probabilities([text for job in jobs for text in job.what[0]])
+        every, rows = labeller.labels(given), given.tolist()
+        found, end = [], 0
+        for job in jobs:
+            begin, end = end, end + job.texts
+            threshold = job.what[1]
+            chosen = labeller.labels(given[begin:end], sure=threshold) if threshold else every[begin:end]
+            found.append([self._described(*each) for each in zip(chosen, rows[begin:end], strict=True)])
+        return found
+
+    def _described(self, labels: Labels | None, row: list[float]) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        given = self.labeller.probabilities([text for job in jobs for text in job.what])
-        ends = np.cumsum([job.texts for job in jobs])
-        return np.split(given, ends[:-1])
+        probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
+        if self.labeller.several:
+            return {"labels": labels, "probabilities": probabilities}
+        return {"label": None if labels is None else labels[0], "probabilities": probabilities}
 
     def _slow(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         return [job.what(job) for job in jobs]
