@@ -28,6 +28,7 @@ class PatientProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 (those of uvicorn)
         super().__init__(*arguments, **settings)
         self._clock: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     @classmethod
     def limited_to(cls, connections: int, receive_seconds: float) -> type[PatientProtocol]:
@@ -71,6 +72,17 @@ class PatientProtocol(H11Protocol):
         """Close a connection on which nothing more has come."""
         self.transport.close()
         self._close_for_good()
+
+    def pause_writing(self) -> None:
+        """Give a client that does not read its answer some time to do so."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.receive_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: it has been read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
 
     def shutdown(self) -> None:
         """Close the connection when its answer is out; one that does not even send its request is not waited for."""
