@@ -58,14 +58,28 @@ class Base(nn.Module):
             nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(
-        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool
+        self,
+        ids: Tensor,
+        keep: Tensor | None = None,
+        segments: Tensor | None = None,
+        *,
+        causal: bool,
+        embedded: Tensor | None = None,
     ) -> Tensor:
         """Read tokens: ids (B, T) → (B, T, H).
 
         `keep` (B, T) is True for real tokens, False for padding; `segments` (B, T) numbers the documents packed
-        into one row, none of which then reads another. What comes out at padding means nothing.
+        into one row, none of which then reads another. What comes out at padding means nothing. `embedded` is what
+        `embed` gives, for somebody who wants to follow it through the layers.
         """
-        return self._read(ids, keep, segments, causal, None)
+        return self._read(ids, keep, segments, causal, None, embedded)
+
+    def embed(self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool) -> Tensor:
+        """Look up tokens and n-grams, without positions: ids (B, T) → (B, T, H)."""
+        x: Tensor = self.embedding(ids) * self.scale
+        if self.ngrams is not None:
+            x = x + self.ngrams(ids, keep, segments, causal)
+        return x
 
     def attention(
         self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool
@@ -111,11 +125,10 @@ class Base(nn.Module):
         segments: Tensor | None,
         causal: bool,
         weights: list[Tensor] | None,
+        embedded: Tensor | None = None,
     ) -> Tensor:
         self._check(ids, keep, segments)
-        x: Tensor = self.embedding(ids) * self.scale
-        if self.ngrams is not None:
-            x = x + self.ngrams(ids, keep, segments, causal)
+        x: Tensor = self.embed(ids, keep, segments, causal=causal) if embedded is None else embedded
         positions = count_positions(ids, keep, segments)
         if self.positions is not None:
             x = self.positions(x, positions)

@@ -153,7 +153,7 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
     """Score documents that are encoded already: (N, K). The model is to be in evaluation mode."""
     assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
     with torch.no_grad():
-        if _of_whole(model, reading):
+        if reads_whole(model, reading):
             longest = reading.limit(model.base)
             vectors = torch.from_numpy(vectors_of_ids(model, ids, longest=longest, batch_tokens=batch_tokens))
             scores: Floats = model.head.score(vectors.to(_device(model))).float().cpu().numpy()
@@ -166,7 +166,7 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
     return scores
 
 
-def _of_whole(model: Model, reading: Reading) -> bool:
+def reads_whole(model: Model, reading: Reading) -> bool:
     """Tell whether a document that layers read in windows is scored by the direction of its whole vector."""
     head = model.head_config
     return (

@@ -154,9 +154,15 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Cut many texts into ids, on all cores."""
         with _failures_of(f"{self.name} cannot encode this text"):
-            # The fast one leaves character offsets out, which nobody here asks for.
+            # The fast one leaves character offsets out.
             encodings = self.inner.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
+
+    def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Cut a text into ids, and tell which characters of it each one stands for (begin, end)."""
+        with _failures_of(f"{self.name} cannot encode this text"):
+            encoding = self.inner.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
 
     def encode_with_masks(self, text: str, mark: str = MASK) -> list[int]:
         """Cut a text into ids, with the mask token wherever the text has `mark`.

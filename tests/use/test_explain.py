@@ -1,0 +1,225 @@
+"""Words that carry a decision: what a weight is, and the check on real reviews that it is worth something."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from rehead.errors import UserError
+from rehead.finetune.features import read_documents
+from rehead.finetune.linear import Found, Setting, fit_average
+from rehead.finetune.probe import Probe, put_on
+from rehead.finetune.targets import targets
+from rehead.model.config import Classifier, preset
+from rehead.model.model import Model
+from rehead.model.reading import Reading, class_logits, encode, is_bag
+from rehead.model.run import Run
+from rehead.text.datasets import Split, find_file, load_dataset
+from rehead.text.documents import Document
+from rehead.text.tokenizer import Tokenizer
+from rehead.use.explain import Explanation, explain, log_odds, slope_of_log_odds
+from rehead.use.gradients import token_shares
+from rehead.use.labeller import Labeller
+from rehead.use.without import Groups, sums_rows, word_scores_without
+from tests.use.classifiers import KINDS, TEXTS, classifier
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_classifier_is_explained(kind: str) -> None:
+    labeller = Labeller.of(classifier(kind))
+    found = explain(labeller, TEXTS)
+    for text, each, row in zip(TEXTS, found, labeller.probabilities(TEXTS), strict=True):
+        assert each.text == text
+        assert each.probability == pytest.approx(row[labeller.names.index(each.label)])
+        assert all(np.isfinite(word.weight) for word in each.words)
+        assert any(word.weight for word in each.words) == bool(text)
+    assert found[TEXTS.index("")].words == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if sums_rows(classifier(kind).model)])
+def test_where_no_layer_reads_a_weight_is_what_the_log_odds_lose_without_the_word(kind: str) -> None:
+    labeller = Labeller.of(classifier(kind))
+    [found] = explain(labeller, ["awful"])
+    label = labeller.names.index(found.label)
+    left, whole = labeller.probabilities(["", "awful"])[:, label].astype(np.float64)
+    assert found.words[0].weight == pytest.approx(np.log(whole / (1 - whole)) - np.log(left / (1 - left)), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["layers, words", "lab"])
+def test_where_layers_read_weights_are_shares_of_tokens_and_exact_words(kind: str) -> None:
+    labeller = Labeller.of(classifier(kind))
+    text = "a good film, an awful story"
+    [found] = explain(labeller, [text], label="good")
+    model, reading = labeller.run.model, Reading.of(labeller.run)
+    assert labeller.run.tokenizer is not None
+    ids, tokens = labeller.run.tokenizer.encode_with_spans(text)
+    scores = class_logits(labeller.run, None, [text]).astype(np.float64)
+    slope = slope_of_log_odds(scores[0], 2, several=False)
+    shares = token_shares(model, np.array(ids), slope, reading)
+    for word in found.words:
+        mine = [place for place, (begin, end) in enumerate(tokens) if begin < word.end and word.begin < end]
+        expected = shares[mine].sum()
+        if model.head_config.words:  # type: ignore[union-attr]
+            groups = Groups(np.array(mine), np.zeros(len(mine), np.int64), 1)
+            exact = word_scores_without(model, np.array(ids), groups)
+            without = scores + exact[1] - exact[0]
+            expected += log_odds(scores, 2, several=False)[0] - log_odds(without, 2, several=False)[0]
+        assert word.weight == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_label_is_the_likeliest_unless_one_is_named() -> None:
+    labeller = Labeller.of(classifier("distinct, words"))
+    for each, row in zip(explain(labeller, TEXTS), labeller.probabilities(TEXTS), strict=True):
+        assert each.label == labeller.names[int(row.argmax())]
+    for each, row in zip(explain(labeller, TEXTS, label="fair"), labeller.probabilities(TEXTS), strict=True):
+        assert (each.label, each.probability) == ("fair", pytest.approx(row[1]))
+    with pytest.raises(UserError, match=r"there is no label 'best'. Choose one of: bad, fair, good."):
+        explain(labeller, ["x"], label="best")
+
+
+def test_of_several_labels_it_is_the_likeliest_that_is_given() -> None:
+    labeller = Labeller.of(classifier("bag, several labels"))
+    probabilities = labeller.probabilities(TEXTS)
+    given = labeller.labels(probabilities)
+    assert any(given)
+    for each, row, labels in zip(explain(labeller, TEXTS), probabilities, given, strict=True):
+        among = labels or labeller.names
+        assert each.label == max(among, key=lambda name: row[labeller.names.index(name)])
+
+
+def test_repeated_words_share_what_they_do() -> None:
+    labeller = Labeller.of(classifier("distinct, words"))
+    [found] = explain(labeller, ["Great film, great story"])
+    weights = {found.text[each.begin : each.end]: each.weight for each in found.words}
+    assert weights["Great"] == weights["great"] != 0
+    left = labeller.probabilities([found.text])
+    assert left[0, labeller.names.index(found.label)] == pytest.approx(found.probability)
+
+
+def test_words_are_places_in_the_text_as_it_was_given() -> None:
+    labeller = Labeller.of(classifier("layers"))
+    text = "Le CAFÉ était bon… 👍🏽 映画 don't"
+    [found] = explain(labeller, [text])
+    words = [text[each.begin : each.end] for each in found.words]
+    assert words == ["Le", "CAFÉ", "était", "bon", "…", "👍🏽", "映", "画", "don't"]
+    as_json = found.as_json()
+    assert [each["word"] for each in as_json["words"]] == words
+    assert as_json["words"][1]["begin"] == 3
+    assert set(as_json) == {"text", "label", "probability", "words"}
+
+
+def test_what_is_not_read_carries_nothing() -> None:
+    run = classifier("layers, attention")  # the first nine tokens alone
+    [found] = explain(Labeller.of(run), [TEXTS[-1]])
+    assert found.words[0].weight
+    assert not any(each.weight for each in found.words[9:])
+
+
+def test_log_odds_are_those_of_the_probabilities() -> None:
+    scores = np.random.RandomState(0).randn(5, 4)
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    assert log_odds(scores, 2, several=False) == pytest.approx(np.log(shares[:, 2] / (1 - shares[:, 2])))
+    assert log_odds(scores, 2, several=True) == pytest.approx(scores[:, 2])
+    for place in range(4):  # its slope, by a small step
+        step = np.eye(4)[place] * 1e-5
+        both = log_odds(np.stack([scores[0] + step, scores[0] - step]), 2, several=False)
+        assert slope_of_log_odds(scores[0], 2, several=False)[place] == pytest.approx((both[0] - both[1]) / 2e-5)
+    assert slope_of_log_odds(scores[0], 2, several=True).tolist() == [0, 0, 1, 0]
+    far = np.array([[0.0, 2000.0], [2000.0, 0.0]])
+    assert log_odds(far, 0, several=False).tolist() == [-2000.0, 2000.0]
+
+
+@functools.cache
+def split() -> Split:
+    try:
+        find_file()
+    except UserError as error:
+        pytest.skip(str(error))
+    return load_dataset("rotten-tomatoes", train=1600, valid=200, test=0)
+
+
+@functools.cache
+def words_of_reviews() -> Tokenizer:
+    return Tokenizer.train([Document(each, "x", 1) for each in split().train.texts], vocab=2000, quiet=True)
+
+
+def linear_classifier() -> Run:
+    """Directions and exact words, as the usual recipe has them, without its search for settings."""
+    train, tokenizer = split().train, words_of_reviews()
+    torch.manual_seed(0)
+    base = Run(Model(preset("bag", nhid=16, nbuckets=4096, ntokens=2000)).eval(), tokenizer)
+    truth, setting = targets(train, train.names, multilabel=False), Setting(power=1.0, words=1.0, strength=10.0)
+    features, space = read_documents(base.model, encode(tokenizer, train.texts))
+    linear = fit_average(features, truth, space, 2, [setting])
+    return put_on(Probe(features, truth, space, Found([setting], truth, {}), linear, [], ""), train, base)
+
+
+def layered_classifier() -> Run:
+    """One layer, trained from scratch for a moment, with the loss written out."""
+    train, tokenizer = split().train, words_of_reviews()
+    torch.manual_seed(0)
+    shape = preset("small", nhid=16, nlayers=1, nhead=2, ngrams=1, nbuckets=0, ntokens=2000)
+    model = Model(shape, Classifier(classes=2, pooling="mean"))
+    ids, truth = encode(tokenizer, train.texts), torch.from_numpy(targets(train, train.names, multilabel=False))
+    order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
+    batches = [torch.tensor(order[begin : begin + 64]) for begin in range(0, len(ids), 64)]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(6):
+        for batch in batches:
+            given = [torch.from_numpy(ids[int(place)]) for place in batch]
+            rows = torch.nn.utils.rnn.pad_sequence(given, batch_first=True, padding_value=-1)
+            loss = torch.nn.functional.cross_entropy(model(rows.clamp_min(0), rows >= 0), truth[batch])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    assert not is_bag(model.base.eval())
+    return Run(model.eval(), tokenizer, train.names)
+
+
+def without(explained: Explanation, words: list[int]) -> str:
+    """The text without some of its words."""
+    parts, at = [], 0
+    for word in sorted(words):
+        parts.append(explained.text[at : explained.words[word].begin])
+        at = explained.words[word].end
+    return "".join([*parts, explained.text[at:]])
+
+
+@pytest.mark.parametrize("train", [linear_classifier, layered_classifier])
+def test_without_its_top_words_a_review_loses_its_label_and_without_random_ones_it_does_not(
+    train: Callable[[], Run],
+) -> None:
+    labeller = Labeller.of(train())
+    texts = [each for each in split().valid.texts if len(each.split()) >= 12]
+    explained = explain(labeller, texts)
+    chance = np.random.RandomState(0)
+    top, random, bottom = [], [], []
+    for each in explained:
+        order = np.argsort([-word.weight for word in each.words], kind="stable").tolist()
+        top.append(without(each, order[:3]))
+        bottom.append(without(each, order[-3:]))
+        random.append(without(each, chance.permutation(len(order))[:3].tolist()))
+    labels = [labeller.names.index(each.label) for each in explained]
+    before = np.array([each.probability for each in explained])
+
+    def fall(texts: list[str]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        found: np.ndarray[tuple[int], np.dtype[np.float64]] = (
+            before - labeller.probabilities(texts)[np.arange(len(texts)), labels]
+        )
+        return found
+
+    print(
+        train,
+        before.mean(),
+        fall(top).mean(),
+        fall(random).mean(),
+        fall(bottom).mean(),
+        (fall(top) > fall(random)).mean(),
+    )
+    assert fall(top).mean() > 5 * abs(fall(random).mean())
+    assert (fall(top) > fall(random)).mean() > 0.9
+    assert fall(bottom).mean() < 0  # what spoke against the label is gone
