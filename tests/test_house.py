@@ -85,7 +85,19 @@ def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> No
     assert upward(room, imported) is forbidden
 
 
-HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas", "fastapi", "uvicorn", "pydantic")
+HEAVY = (
+    "torch",
+    "numpy",
+    "matplotlib",
+    "sklearn",
+    "tokenizers",
+    "rich",
+    "pyarrow",
+    "pandas",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+)
 
 
 @pytest.mark.parametrize(

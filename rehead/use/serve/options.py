@@ -17,6 +17,7 @@ from rehead.options import CommonOptions, flag, positional
 TOKEN = "REHEAD_TOKEN"  # noqa: S105 (the name of the environment variable)
 LEAST_TOKEN = 16  # characters below which a token can be guessed
 MOST_TOKEN = 4096
+EXPLAINED = 20_000  # characters of a text to explain, unless told: its words are thousands, and half a second's work
 BODY_AROUND = 12  # bytes of {"texts":[]} around the texts of a request
 BODY_EACH = 3  # bytes of the smallest text in a list: "",
 
@@ -34,8 +35,8 @@ class Limits:
     characters: int = flag(100_000, metavar="N")
     "Characters of one text, counted before it is tokenized (422)."
 
-    explain_characters: int = flag(10_000, metavar="N")
-    "Characters of a text that is to be explained, which costs many times as much as a label (422)."
+    explain_characters: int | None = flag(None, metavar="N")
+    "Characters of a text that is to be explained or continued (422); usual: 20,000, or --characters if that is less."
 
     generate_tokens: int = flag(400, metavar="N")
     "Tokens that one request may have written (422)."
@@ -61,14 +62,19 @@ class Limits:
     batch_wait_ms: float = flag(2.0, metavar="MS")
     "How long a server with several askers waits for company; one asker alone never waits. 0: not at all."
 
+    @property
+    def explained(self) -> int:
+        """How many characters a text may have that is to be explained or continued."""
+        return min(EXPLAINED, self.characters) if self.explain_characters is None else self.explain_characters
+
     def check(self) -> None:
         """Refuse numbers that make no sense, alone or together."""
         for name in (
             "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "connections",
             "batch_characters",
         ):  # fmt: skip
-            if getattr(self, name) < 1:
-                raise UserError(f"{_flag(name)}={getattr(self, name)} is out of range. Choose 1 or more.")
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")
         for name in ("seconds", "receive_seconds", "idle_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"{_flag(name)}={getattr(self, name)} is out of range. Choose more than 0.")
@@ -89,7 +95,7 @@ class Limits:
                 f"--queue={self.queue} has no room for one request of --texts={self.texts}. Raise --queue, or lower "
                 f"--texts."
             )
-        if self.explain_characters > self.characters:
+        if self.explain_characters is not None and self.explain_characters > self.characters:
             raise UserError(
                 f"--explain-characters={self.explain_characters} is more than --characters={self.characters}. Choose "
                 f"the same or less."

@@ -294,11 +294,13 @@ function square() {
   brush.fillStyle = colours.getPropertyValue("--ground");
   brush.fillRect(0, 0, canvas.width, canvas.height);
   brush.fillStyle = colours.getPropertyValue("--for");
-  const highest = Math.max(...attended.weights.map((row) => Math.max(...row)), 1e-6);
-  attended.weights.forEach((row, y) => row.forEach((weight, x) => {
-    brush.globalAlpha = weight / highest;
-    brush.fillRect(x * cell, y * cell, cell, cell);
-  }));
+  attended.weights.forEach((row, y) => {
+    const highest = Math.max(...row, 1e-6);
+    row.forEach((weight, x) => {
+      brush.globalAlpha = weight / highest;
+      brush.fillRect(x * cell, y * cell, cell, cell);
+    });
+  });
   brush.globalAlpha = 1;
   brush.strokeStyle = colours.getPropertyValue("--against");
   brush.lineWidth = 2;

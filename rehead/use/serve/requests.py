@@ -69,7 +69,7 @@ class Kinds:
 
     def __init__(self, limits: Limits, *, layers: int = 1, heads: int = 1) -> None:
         text = Annotated[str, Field(max_length=limits.characters)]
-        short = Annotated[str, Field(max_length=limits.explain_characters)]
+        short = Annotated[str, Field(max_length=limits.explained)]
         self.classify = create_model(
             "Classify",
             __base__=Classify,

@@ -6,8 +6,6 @@ computed in the threads of two lanes: labels in one, what takes long in the othe
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import rehead
 from rehead.errors import UserError
 from rehead.model.reading import is_bag
 from rehead.model.run import Run, load
+from rehead.use.explain import explain
 from rehead.use.generate import prompt_ids, write
 from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import WRITES, check_it_learnt, longest_read
@@ -75,7 +74,7 @@ class Service:
         """What may be asked for."""
         offers = {
             "classify": self.labeller is not None,
-            "explain": self.labeller is not None and importlib.util.find_spec("rehead.use.explain") is not None,
+            "explain": self.labeller is not None,
             "attention": self.layers > 0,
             "generate": self.writes,
         }
@@ -111,7 +110,7 @@ class Service:
                 "body_bytes": limits.body_bytes,
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "explain_characters": limits.explain_characters,
+                "explain_characters": limits.explained,
                 "generate_tokens": limits.generate_tokens,
             },
         }
@@ -187,7 +186,6 @@ class Service:
 
     def _explain(self, asked: Explain) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        explain = importlib.import_module("rehead.use.explain").explain
         found = explain(self.labeller, [asked.text], label=asked.label)[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
         return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}

@@ -14,7 +14,7 @@ from tests.use.serve.running import Running, classifier, running, writer
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Running]:
-    with running(classifier(), texts=8, characters=1000, explain_characters=1000, body_bytes=20_000) as each:
+    with running(classifier(), texts=8, characters=1000, body_bytes=20_000) as each:
         yield each
 
 

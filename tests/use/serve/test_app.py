@@ -11,6 +11,7 @@ import torch
 
 from rehead.errors import UserError
 from rehead.model import Run
+from rehead.use.explain import explain
 from rehead.use.generate import prompt_ids, write
 from rehead.use.labeller import Labeller
 from rehead.use.sampling import Sampling
@@ -54,6 +55,27 @@ def test_less_sure_than_asked_is_no_label(server: Running) -> None:
     threshold = float(np.sort(sure)[2])  # three of five are as sure, or surer
     found = server.post("/classify", {"texts": TEXTS, "threshold": threshold})[1]["results"]
     assert [each["label"] is not None for each in found] == [bool(each >= threshold) for each in sure]
+
+
+@pytest.mark.parametrize("name", ["bag", "lab"])
+def test_explanations_are_those_of_explain(name: str, server: Running, layered: Running) -> None:
+    text, labeller = "a good film 🎬, not a bad one", Labeller.of(classifier(name))
+    asked = {"bag": server, "lab": layered}[name]
+    for label in (None, "fair"):
+        mine = explain(labeller, [text], label=label)[0]
+        status, found = asked.post("/explain", {"text": text} if label is None else {"text": text, "label": label})
+        assert status == 200
+        assert (found["label"], found["probability"]) == (mine.label, pytest.approx(mine.probability, abs=2e-6))
+        places = [(each["begin"], each["end"]) for each in found["words"]]
+        assert places == [(each.begin, each.end) for each in mine.words]
+        assert [each["weight"] for each in found["words"]] == pytest.approx(
+            [each.weight for each in mine.words], abs=1e-5
+        )
+
+
+def test_labels_that_there_are_not_cannot_be_explained(server: Running) -> None:
+    status, body = server.post("/explain", {"text": "a", "label": "nonsense"})
+    assert (status, body) == (422, {"error": "label: not one of this classifier's. They are in /about."})
 
 
 def test_attention_is_that_of_the_layer_and_head(layered: Running) -> None:
