@@ -149,30 +149,38 @@ def _add_gets(app: FastAPI, service: Service, guard: Guard, *, secured: bool) ->
     async def root() -> Response:
         return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
 
-    @app.get("/about", response_model=About, responses=_refusals(secured=secured), openapi_extra=said)
+    @app.get(
+        "/about",
+        summary="Say what this server can do, and what it takes",
+        response_model=About,
+        responses=_refusals(secured=secured),
+        openapi_extra=said,
+    )
     async def about() -> Response:
-        """Say what this server can do, and what it takes."""
         return Response(to_json(service.about()), media_type=JSON)
 
-    @app.get("/healthz", response_model=Health, responses=refused)
+    @app.get("/healthz", summary="Say that the server is there", response_model=Health, responses=refused)
     async def healthz() -> Response:
-        """Say that the server is there."""
         return Response(to_json({"status": "ok"}), media_type=JSON)
 
-    @app.get("/readyz", response_model=Health, responses={**refused, 503: {"model": Health}})
+    @app.get(
+        "/readyz",
+        summary="Say whether a request would be served now",
+        response_model=Health,
+        responses={**refused, 503: {"model": Health, "description": "The server is ending."}},
+    )
     async def readyz() -> Response:
-        """Say whether it would serve a request now (200), or is ending (503)."""
         fine = service.ready and not guard.draining
         return Response(to_json({"status": "ready" if fine else "ending"}), 200 if fine else 503, media_type=JSON)
 
     @app.get(
         "/metrics",
+        summary="Give the counts, as Prometheus reads them",
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}, **_refusals(secured=secured)},
         openapi_extra=said,
     )
     async def metrics() -> Response:
-        """Give the counts, as Prometheus reads them."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     schema = app.openapi()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import Any
 
@@ -19,10 +18,12 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   margin: 1rem 0; }
 h2 { font: 600 1.05rem ui-monospace, Menlo, Consolas, monospace; margin: .8rem 0 .3rem; }
 h2 b { color: var(--accent); margin-right: .6em; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; font: .84rem/1.5 ui-monospace, Menlo, Consolas, monospace; }
-table { border-collapse: collapse; font-size: .9rem; }
-td { padding: .2rem .8rem .2rem 0; vertical-align: baseline; }
-summary { cursor: pointer; color: var(--soft); }
+h3 { font-size: .88rem; color: var(--soft); margin: 1rem 0 .2rem; }
+code { font: .88rem ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-size: .92rem; width: 100%; }
+td { padding: .3rem .8rem .3rem 0; vertical-align: baseline; border-top: 1px solid var(--line); overflow-wrap: anywhere; }
+td:first-child { min-width: 5rem; }
+summary { cursor: pointer; color: var(--soft); font-size: .88rem; margin-top: .8rem; }
 """
 
 
@@ -45,31 +46,67 @@ def docs_page(schema: dict[str, Any]) -> str:
 
 
 def _section(method: str, path: str, what: dict[str, Any], schema: dict[str, Any]) -> str:
-    body = what.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    rows = "".join(
-        f"<tr><td><b>{escape(status)}</b></td><td>{escape(answer.get('description', ''))}</td></tr>"
-        for status, answer in sorted(what["responses"].items())
+    asked = what.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    answer = what["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
+    statuses = "".join(
+        f"<tr><td><b>{escape(status)}</b></td><td>{escape(each.get('description', ''))}</td></tr>"
+        for status, each in sorted(what["responses"].items())
     )
-    answer = what["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema")
     return (
         f"<section><h2><b>{escape(method)}</b>{escape(path)}</h2>"
-        f"<p>{escape(what.get('summary', ''))}. {escape(what.get('description', ''))}</p>"
-        + (_fields("What is sent", body) if body else "")
-        + (_fields("What comes back", _resolved(answer, schema)) if answer else "")
-        + f"<details><summary>Statuses</summary><table>{rows}</table></details></section>"
+        f"<p>{escape(what['summary'])}. {escape(what.get('description', ''))}</p>"
+        + (_table("What is sent", asked, schema) if asked else "")
+        + (_table("What comes back", answer, schema) if answer else "")
+        + f"<details><summary>Statuses</summary><table>{statuses}</table></details></section>"
     )
 
 
-def _fields(title: str, schema: dict[str, Any]) -> str:
-    return f"<details open><summary>{title}</summary><pre>{escape(json.dumps(schema, indent=1))}</pre></details>"
+def _table(title: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(name)}</code></td><td>{escape(kind)}</td><td>{escape(description)}</td></tr>"
+        for name, kind, description in _fields(schema, whole)
+    )
+    return f"<h3>{title}</h3><table>{rows}</table>"
 
 
-def _resolved(schema: Any, whole: dict[str, Any]) -> Any:  # noqa: ANN401 (any piece of JSON)
-    """Put what is referred to in its place."""
-    if isinstance(schema, list):
-        return [_resolved(each, whole) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _resolved(whole["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]], whole)
-    return {key: _resolved(value, whole) for key, value in schema.items()}
+def _fields(schema: dict[str, Any], whole: dict[str, Any], before: str = "") -> list[tuple[str, str, str]]:
+    """List the fields of an object, and those of the objects in it: name, what it is, what it means."""
+    rows = []
+    for name, field in _named(schema, whole).get("properties", {}).items():
+        field = _named(field, whole)
+        needed = ", needed" if name in schema.get("required", []) and not before and "oneOf" not in schema else ""
+        rows.append((before + name, _kind(field) + needed, field.get("description", "")))
+        inner = _named(field.get("items", {}), whole)
+        if inner.get("properties"):
+            rows += _fields(inner, whole, f"{before}{name}[].")
+    return rows
+
+
+def _named(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """Give the schema that is referred to."""
+    found: dict[str, Any] = (
+        whole["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]] if "$ref" in schema else schema
+    )
+    return found
+
+
+def _kind(field: dict[str, Any]) -> str:
+    """Say in a few words what a field may be."""
+    if "anyOf" in field:
+        return " or ".join(_kind(each) for each in field["anyOf"])
+    words = {
+        "string": "text",
+        "array": "list",
+        "integer": "whole number",
+        "null": "nothing",
+        "boolean": "true or false",
+    }
+    kind: str = words.get(field.get("type", ""), field.get("type", "object"))
+    if "maxLength" in field:
+        kind += f", up to {field['maxLength']:,} characters"
+    if "maxItems" in field:
+        kind += f", {field['minItems']} to {field['maxItems']:,}"
+    if "maximum" in field:
+        least = field.get("minimum", field.get("exclusiveMinimum"))
+        kind += f", {least:g} to {field['maximum']:g}"
+    return kind + (f"; usual {field['default']}" if field.get("default") not in (None, "") else "")

@@ -509,7 +509,8 @@ async function labelFile(event) {
     $("progress").value = 1;
     const link = $("download");
     if (link.href) URL.revokeObjectURL(link.href);
-    link.href = URL.createObjectURL(out.blob());
+    link.blob = out.blob();
+    link.href = URL.createObjectURL(link.blob);
     link.download = given.name.replace(/(\.[^.]*)?$/, "-labelled$1");
     link.textContent = `Download ${link.download}`;
     show("download");
