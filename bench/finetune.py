@@ -20,11 +20,11 @@ the tables, no layers.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
+from sides import best
 from torch import nn
 
 from rehead.finetune.classify import Classify, Documents
@@ -37,19 +37,6 @@ from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.row_optimizer import expect_sparse
 
 WORDS, DROPOUT, BATCH = 50_001, 0.2, 32
-
-
-def best(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Seconds of each side: the best of several rounds, the sides taking turns."""
-    times = {name: float("inf") for name in sides}
-    # On one thread, the time the processor gave this process: what others do on the machine counts for less.
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    for _ in range(rounds):
-        for name, call in sides.items():
-            start = clock()
-            call()
-            times[name] = min(times[name], clock() - start)
-    return times
 
 
 def rehead_epoch(documents: Documents, longest: int, *, layers: bool) -> Callable[[], object]:

@@ -13,27 +13,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import torch
+from sides import best
 from torch import nn
 
 from rehead.model import Base, preset
 
 ROUNDS = 9
 BATCH, LENGTH = 16, 256
-
-
-def best(sides: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Seconds of each side: the best of several rounds, the sides taking turns."""
-    times = {name: float("inf") for name in sides}
-    for _ in range(ROUNDS):
-        for name, call in sides.items():
-            start = time.perf_counter()
-            call()
-            times[name] = min(times[name], time.perf_counter() - start)
-    return times
 
 
 def report(what: str, times: dict[str, float]) -> None:
@@ -60,7 +48,8 @@ def main() -> None:
                 "torch.nn.TransformerEncoder": lambda: (
                     encoder(embedding(ids), mask=square, is_causal=True).sum().backward()
                 ),
-            }
+            },
+            ROUNDS,
         ),
     )
     base.eval()
@@ -71,14 +60,18 @@ def main() -> None:
                 {
                     "fast attention": lambda: base(ids, causal=False),
                     "with weights": lambda: base.attention(ids, causal=False),
-                }
+                },
+                ROUNDS,
             ),
         )
     x = torch.randn(BATCH * LENGTH, 256, requires_grad=True)
     layer_norm, rms_norm = nn.LayerNorm(256, bias=False), nn.RMSNorm(256)
     report(
         "norm, forward and backward",
-        best({"LayerNorm": lambda: layer_norm(x).sum().backward(), "RMSNorm": lambda: rms_norm(x).sum().backward()}),
+        best(
+            {"LayerNorm": lambda: layer_norm(x).sum().backward(), "RMSNorm": lambda: rms_norm(x).sum().backward()},
+            ROUNDS,
+        ),
     )
     report(
         "start",
@@ -88,7 +81,9 @@ def main() -> None:
                     [sys.executable, "-m", "rehead", "--help"], check=True, capture_output=True
                 ),
                 "python -c pass": lambda: subprocess.run([sys.executable, "-c", "pass"], check=True),
-            }
+            },
+            ROUNDS,
+            elsewhere=True,
         ),
     )
 

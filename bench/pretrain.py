@@ -18,12 +18,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from sides import best
 from torch import Tensor, nn
 
 from rehead.model import Base, Classifier, LanguageModel, Model, preset
@@ -41,19 +41,6 @@ MASKED = 0.15
 MARK = 4  # stands for [MASK]
 
 Step = Callable[[], float]
-
-
-def best(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Seconds of each side: the best of several rounds, the sides taking turns."""
-    times = {name: float("inf") for name in sides}
-    # On one thread, the time the processor gave this process: what others do on the machine counts for less.
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    for _ in range(rounds):
-        for name, call in sides.items():
-            start = clock()
-            call()
-            times[name] = min(times[name], clock() - start)
-    return times
 
 
 def batch_of(words: int, rows: int) -> tuple[Tensor, Tensor]:

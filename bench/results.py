@@ -18,7 +18,9 @@ books   the same with the 2,000 French book reviews of train and valid.
 
 The built-in test part is never looked at. The same draws for every way. `--ways` are: tfidf, nbsvm (linear baselines,
 tuned by cross-validation), frozen (linear head on the frozen base), words (exact words beside it), recipe (what
-`rehead finetune --from` does), self (the recipe with `--unlabelled`, the text that was pretrained on).
+`rehead finetune --from` does), self (the recipe with `--unlabelled`, the text that was pretrained on), scratch and
+pretrained (all weights trained by gradient for `--epochs`, on all labels and with nothing chosen: the classic lab). The
+last two ways are compared in pairs, where every document is measured once.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehead.finetune import linear
-from rehead.finetune.fit import Fitted
+from rehead.finetune.fit import Fitted, fit
+from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
 from rehead.finetune.splits import copies, draws, folds
@@ -117,6 +120,8 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
     base = load(given.base)
     unlabelled = [line.strip() for line in given.unlabelled.open(encoding="utf-8")] if given.unlabelled else None
 
+    options = FitOptions(freeze="none", epochs=given.epochs, lr=given.lr)
+
     def by_run(make: Callable[[LabelledData], Fitted]) -> Way:
         return lambda train, test: class_logits(make(train).run, None, test.texts).argmax(1)
 
@@ -127,6 +132,8 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
         "words": by_run(lambda train: fit_probe(train, None, base=base, words=True)),
         "recipe": by_run(lambda train: fit_recipe(train, None, base=base)),
         "self": by_run(lambda train: fit_recipe(train, None, base=base, unlabelled=unlabelled)),
+        "scratch": by_run(lambda train: fit(train, None, like=base, options=options, whole=True)),
+        "pretrained": by_run(lambda train: fit(train, None, base=base, options=options, whole=True)),
     }
     return {name: made[name] for name in given.ways}
 
@@ -142,6 +149,9 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500, 1600])
     parser.add_argument("--ways", nargs="+", default=WAYS)
     parser.add_argument("--unlabelled", type=Path, help="for the way self")
+    parser.add_argument("--epochs", type=float, help="of the ways scratch and pretrained")
+    parser.add_argument("--lr", type=float, default=1.0, help="factor of their learning rates")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="of the five, measure on so many")
     parser.add_argument("--powers", type=float, nargs="+", help="other powers of the spread than those that are tried")
     given = parser.parse_args()
     if given.powers:
@@ -160,13 +170,30 @@ def main() -> None:
             cases = list(splits(data.train, size))
         else:
             cases = list(splits(book_reviews(given.books), size))
+        rights: list[NDArray[np.bool_]] = []
         for name, way in ways.items():
             found, clock = [], time.perf_counter()
-            for train, test in cases:
-                truth = targets(test, train.names, multilabel=False)
-                found.append(100 * float((way(train, test) == truth).mean()))
-            took = (time.perf_counter() - clock) / len(cases)
-            print(f"{size:>7,}  {name:<10}{np.mean(found):>7.2f} ± {np.std(found):4.2f}{took:>9.1f}", flush=True)
+            for train, test in cases[: given.folds if given.what != "imdb" else None]:
+                found.append(way(train, test) == targets(test, train.names, multilabel=False))
+            took = (time.perf_counter() - clock) / len(found)
+            shares = [100 * float(each.mean()) for each in found]
+            print(f"{size:>7,}  {name:<10}{np.mean(shares):>7.2f} ± {np.std(shares):4.2f}{took:>9.1f}", flush=True)
+            rights.append(np.concatenate(found))
+        places = [place for _, test in cases for place in test.sources]
+        if len(rights) > 1 and len(set(places)) == len(places):  # every document was measured once
+            print(_paired(*list(ways)[-2:], *rights[-2:]), flush=True)
+
+
+def _paired(first: str, second: str, one: NDArray[np.bool_], two: NDArray[np.bool_]) -> str:
+    """Say how sure it is that one way is better; right or not: (N,)."""
+    from rehead.compare.statistics import mcnemar, paired_bootstrap
+
+    gain, test = paired_bootstrap(one[None], two[None]), mcnemar(one, two)
+    low, high = 100 * gain.interval.low, 100 * gain.interval.high
+    return (
+        f"         {second} − {first}: {100 * gain.mean:+.2f} points ({low:+.2f} to {high:+.2f}); "
+        f"{test.only_second} against {test.only_first} of {len(one):,}, McNemar p = {test.p:.2g}"
+    )
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@
              log-count ratio, a linear support vector machine, its weights interpolated with their mean size (β = 0.25)
 
 Both read words, single characters of scripts that are written without spaces, and punctuation, which is worth a point
-on film reviews. Their penalty is chosen by cross-validation on the training labels, from 20 labels up; with a single
-example of a class there is nothing to fold, and a usual penalty is taken. NB-SVM's ratios are made anew in every fold,
-since they know the labels. The answers held out by the folds also say how steep an SVM's probabilities are.
+on film reviews. Their penalty, and whether words that a single text has are left out, are chosen by cross-validation on
+the training labels, from 20 labels up; with a single example of a class there is nothing to fold, and what is usual is
+taken. NB-SVM's ratios are made anew in every fold, since they know the labels. The answers held out by the folds also
+say how steep an SVM's probabilities are.
 
 Several classes, and several labels, are one against the rest. On 1,600 film reviews a baseline takes 5 s on one core,
 nearly all of it for counting words; liblinear in its dual form takes 0.05 s where the usual solver takes 0.4 s.
@@ -17,16 +18,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rehead.finetune.splits import folds, most_folds
+from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
-from rehead.text.order import shuffled
 from rehead.text.words import ALONE
 
 if TYPE_CHECKING:
@@ -45,7 +46,20 @@ PENALTIES: dict[Name, tuple[float, ...]] = {
 USUAL: dict[Name, float] = {"tfidf": 10, "nbsvm": 0.1}  # where there is nothing to cross-validate
 FOLDS = 5
 SMOOTHING, INTERPOLATION = 1.0, 0.25
-RARE_FROM = 5_000  # documents, from which words that only one of them has are left out
+RARE_FROM = 5_000  # texts, from which on words that a single one has are left out unasked
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation has chosen."""
+
+    penalty: float
+    rarest: int
+    "Words are left out that fewer texts have."
+    steepness: float
+    "What scores are multiplied with to be the logarithms of odds."
+    right: float
+    "Share of the held-out examples that were right."
 
 
 @dataclass
@@ -61,41 +75,37 @@ class Baseline:
 
 def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: int = 0) -> Baseline:
     """Train a baseline, its penalty chosen by cross-validation. `names` gives the classes their order."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
     started = time.perf_counter()
-    truth = label_table(train, names)
-    counter = _counter(len(train))
+    truth = targets(train, names, multilabel=True) > 0
+    counter = CountVectorizer(ngram_range=(1, 2), token_pattern=TOKEN, dtype=np.float64)
     counts = counter.fit_transform(train.texts)
     learn = _learn_tfidf if name == "tfidf" else _learn_nbsvm
     asked = truth if train.multilabel or len(names) != 2 else truth[:, 1:]  # (N, questions of yes or no)
-    folds = _folds(train, seed)
-    chosen, steepness, notes = USUAL[name], 1.0, []
-    if folds is not None:
-        chosen, steepness, right = _choose(learn, PENALTIES[name], counts, asked, folds, train.multilabel)
-        notes.append(f"penalty C = {chosen:g} by {folds.max() + 1}-fold cross-validation ({100 * right:.1f} % right)")
+    several = most_folds(train, FOLDS)
+    if several < 2:
+        chosen = Choice(USUAL[name], 1, 1.0, 0.0)
+        notes = [f"penalty C = {chosen.penalty:g}: a class has one example, too few for cross-validation"]
     else:
-        notes.append(f"penalty C = {chosen:g}: a class has one example, too few for cross-validation")
-    score = learn(counts, asked, chosen)
+        chosen = _choose(learn, PENALTIES[name], counts, asked, folds(train, several, seed), train.multilabel)
+        words = "words of one text left out, " if chosen.rarest > 1 else ""
+        notes = [
+            f"{words}penalty C = {chosen.penalty:g} by {several}-fold cross-validation ({100 * chosen.right:.1f} % "
+            "right)"
+        ]
+    kept = _found_in(counts, chosen.rarest)
+    score = learn(counts[:, kept], asked, chosen.penalty)
 
     def predict(texts: Sequence[str]) -> Floats:
-        return _probabilities(steepness * score(counter.transform(texts)), train.multilabel)
+        return _probabilities(chosen.steepness * score(counter.transform(texts)[:, kept]), train.multilabel)
 
     return Baseline(predict, time.perf_counter() - started, notes)
 
 
-def label_table(data: LabelledData, names: Sequence[str]) -> Flags:
-    """Write labels as a table of yes and no. (N, K)."""
-    place = {name: number for number, name in enumerate(names)}
-    table = np.zeros((len(data), len(names)), bool)
-    for row, labels in enumerate(data.labels):
-        table[row, [place[label] for label in labels]] = True
-    return table
-
-
-def _counter(documents: int) -> Any:  # noqa: ANN401 (scikit-learn has no types)
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    rarest = 2 if documents >= RARE_FROM else 1
-    return CountVectorizer(ngram_range=(1, 2), token_pattern=TOKEN, min_df=rarest, dtype=np.float64)
+def _found_in(counts: csr_matrix, texts: int) -> Ints:
+    """Which words are found in so many texts at least."""
+    return np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]) >= texts)
 
 
 def _learn_tfidf(counts: csr_matrix, asked: Flags, penalty: float) -> Callable[[csr_matrix], Floats]:
@@ -151,45 +161,29 @@ def _constant(wanted: Flags) -> Callable[[csr_matrix], Floats] | None:
     return lambda rows: np.full(rows.shape[0], score)
 
 
-def _folds(train: LabelledData, seed: int) -> Ints | None:
-    """Deal the examples of every class to the folds in turn, so that each fold has its share. (N,), or None."""
-    members: dict[tuple[str, ...], list[int]] = {}
-    for number, labels in enumerate(train.labels):
-        members.setdefault(tuple(sorted(labels)), []).append(number)
-    counts = Counter(label for labels in train.labels for label in labels)
-    several = min(FOLDS, min(counts.values()))
-    if several < 2:
-        return None
-    folds = np.zeros(len(train), np.int64)
-    dealt = 0
-    for labels in sorted(members):
-        numbers = np.array(members[labels])
-        order = shuffled(np.arange(len(numbers)), len(numbers), seed, len(numbers))
-        folds[numbers[order]] = (dealt + np.arange(len(numbers))) % several
-        dealt += len(numbers)
-    return folds
-
-
 def _choose(
     learn: Callable[[csr_matrix, Flags, float], Callable[[csr_matrix], Floats]],
     penalties: Sequence[float],
     counts: csr_matrix,
     asked: Flags,
-    folds: Ints,
+    folds: Sequence[tuple[Ints, Ints]],
     multilabel: bool,
-) -> tuple[float, float, float]:
-    """Find the penalty that gets most right on what was held out, and the best steepness; ties go by the loss."""
-    found = []
-    for penalty in penalties:
-        held_out = np.zeros(asked.shape)
-        for fold in range(folds.max() + 1):
-            inside = folds != fold
-            held_out[~inside] = learn(counts[inside], asked[inside], penalty)(counts[~inside])
-        losses = {float(steep): _loss(steep * held_out, asked) for steep in 2.0 ** np.arange(-4, 5)}
-        steepness = min(losses, key=losses.__getitem__)
-        found.append((_right(held_out, asked, multilabel), -losses[steepness], penalty, steepness))
-    right, _, penalty, steepness = max(found)
-    return penalty, steepness, right
+) -> Choice:
+    """Find what gets most right on what was held out; ties go by the loss."""
+    found: list[tuple[float, Choice]] = []
+    for rarest in (2,) if len(asked) >= RARE_FROM else (1, 2):
+        kept = counts[:, _found_in(counts, rarest)]
+        if not kept.shape[1]:
+            continue
+        for penalty in penalties:
+            held_out = np.zeros(asked.shape)
+            for inside, outside in folds:
+                held_out[outside] = learn(kept[inside], asked[inside], penalty)(kept[outside])
+            losses = {float(steep): _loss(steep * held_out, asked) for steep in 2.0 ** np.arange(-4, 5)}
+            steepness = min(losses, key=losses.__getitem__)
+            right = _right(held_out, asked, multilabel)
+            found.append((losses[steepness], Choice(penalty, rarest, steepness, right)))
+    return min(found, key=lambda each: (-each[1].right, each[0]))[1]
 
 
 def _probabilities(scores: Floats, multilabel: bool) -> Floats:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DATA, BASE, LAB, REPORT = "data", "base", "lab", "report"
 # The lab's network, made small enough for minutes: what it costs is its softmax over the words, and its width.
-LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128, "batch": 2048}
+LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128, "batch": 512}
 
 
 @dataclass(kw_only=True)

@@ -90,7 +90,7 @@ def learn(
         return _learner(fit(train, valid, base=run, options=settings), began, curve=True)
     if method.kind == "frozen":
         return _learner(fit_probe(train, None, base=run, options=FitOptions(seed=seed)), began)
-    recipe = fit_recipe(train, None, base=run, options=FitOptions(seed=seed), unlabelled=unlabelled, quiet=True)
+    recipe = fit_recipe(train, None, base=run, options=FitOptions(seed=seed), unlabelled=unlabelled)
     return _learner(recipe, began)
 
 

@@ -10,14 +10,14 @@ Shapes: N documents, H hidden width, R rows, K classes.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rehead.finetune.features import Features, Space, unevenness
+from rehead.finetune.logistic import losses_of, solutions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,29 @@ POWERS = (1.0, 2.0, 3.0)
 WORDS = (1.0, 4.0, 12.0)
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 FOUND = 2  # documents a row must be found in to be trusted with a weight
-ITERATIONS = 200
+
+
+@dataclass
+class Examples:
+    """Labelled documents, as a linear classifier takes them."""
+
+    features: Features
+    truth: NDArray[Any]
+    "The class of each, (N,), or yes and no for each label, (N, K)."
+    space: Space
+    classes: int
+    balanced: bool = False
+    "Whether all classes count the same, however many documents they have."
+    weights: Floats | None = None
+    "How much each document counts: (N,)."
+
+    def some(self, which: Ints) -> Examples:
+        """Take some documents."""
+        weights = None if self.weights is None else self.weights[which]
+        return replace(self, features=self.features.some(which), truth=self.truth[which], weights=weights)
+
+    def __len__(self) -> int:
+        return len(self.features)
 
 
 @dataclass(frozen=True)
@@ -73,213 +95,115 @@ class Linear:
 
 
 @dataclass
+class Tried:
+    """A setting that cross-validation has tried."""
+
+    setting: Setting
+    logits: Floats
+    "Scores of every document by classifiers that have not seen it: (N, K). NaN for those that were left out nowhere."
+    loss: float
+    "The mean −log of the probability that these give the truth."
+
+
+@dataclass
 class Found:
     """What the search has found."""
 
     settings: list[Setting]
     "The best, and those that could as well be it: what they score is averaged. The best comes first."
     logits: Floats
-    "Scores of every document by classifiers that have not seen it: (N, K). NaN for those that were left out nowhere."
-    losses: dict[tuple[float, float], float]
-    "The lowest loss of left-out documents, by power and words."
+    "What they give left-out documents: (N, K), as in `Tried`."
 
 
-def fit_path(
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    power: float,
-    words: float,
-    strengths: Sequence[float],
-    *,
-    balanced: bool = False,
-    weights: Floats | None = None,
-) -> Iterator[Linear]:
-    """Fit a classifier for each strength, from weak to strong. `weights` (N,) says how much each document counts."""
-    turn = space.turn(power)
+def fit_path(examples: Examples, power: float, words: float, strengths: Sequence[float]) -> Iterator[Linear]:
+    """Fit a classifier for each strength, from weak to strong."""
+    features, truth = examples.features, examples.truth
+    turn = examples.space.turn(power)
     dense = features.directions @ turn
     rows, scale = np.zeros(0, np.int64), np.zeros(0)
     inputs: Any = dense
     if words:
         from scipy import sparse
 
-        uneven = unevenness(features.words, truth, classes)
+        uneven = unevenness(features.words, truth, examples.classes)
         often = np.bincount(features.words.indices, minlength=features.words.shape[1]) >= min(FOUND, len(features))
         rows = np.flatnonzero((uneven > 0) & often)
         scale = words * uneven[rows]
         inputs = sparse.hstack([sparse.csr_matrix(dense), features.words[:, rows].multiply(scale[None])]).tocsr()
     wide = dense.shape[1]
-    for weight, bias in _solutions(inputs, truth, classes, strengths, balanced, weights):
+    for weight, bias in solutions(
+        inputs, truth, examples.classes, strengths, balanced=examples.balanced, weights=examples.weights
+    ):
         yield Linear(weight[:, :wide] @ turn.T, rows, weight[:, wide:] * scale, bias)
 
 
-def search(
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    folds: Folds,
-    *,
-    words: Sequence[float] = WORDS,
-    balanced: bool = False,
-) -> Found:
+def search(examples: Examples, folds: Folds, words: Sequence[float] = WORDS) -> Found:
     """Choose power, words and strength by what they do for left-out documents."""
-    tried: dict[tuple[float, float], tuple[float, Setting, Floats]] = {}
-
-    def consider(power: float, weight: float, strengths: Sequence[float]) -> float:
-        for strength, logits in _left_out(features, truth, space, classes, folds, power, weight, strengths, balanced):
-            loss = mean_loss(logits, truth)
-            if (power, weight) not in tried or loss < tried[power, weight][0]:
-                tried[power, weight] = loss, Setting(power, weight, strength), logits
-        return tried[power, weight][0]
-
-    for power in POWERS:
-        consider(power, 0.0, STRENGTHS)
-    best = min(tried.values(), key=lambda each: each[0])[1].power
-    for power in sorted({best, POWERS[0]}, reverse=True):
+    tried = [best_strength(examples, folds, power, 0.0, STRENGTHS) for power in POWERS]
+    best = min(tried, key=lambda each: each.loss).setting.power
+    for alone in [each for each in reversed(tried) if each.setting.power in (best, POWERS[0])]:
         # With words to lean on, directions need less of what the unlabelled text says.
-        loss, setting, _ = tried[power, 0.0]
-        nearby = [each for each in STRENGTHS if setting.strength / 10 <= each <= setting.strength * 3]
+        power, strength, loss = alone.setting.power, alone.setting.strength, alone.loss
+        nearby = [each for each in STRENGTHS if strength / 10 <= each <= strength * 3]
         for weight in words:
-            found = consider(power, weight, nearby)
-            if found > loss:  # more of it will not help
+            tried.append(best_strength(examples, folds, power, weight, nearby))
+            if tried[-1].loss > loss:  # more of it will not help
                 break
-            loss = found
-    return average(list(tried.values()), truth)
+            loss = tried[-1].loss
+    return average(tried, examples.truth)
 
 
-def average(tried: Sequence[tuple[float, Setting, Floats]], truth: NDArray[Any]) -> Found:
+def best_strength(examples: Examples, folds: Folds, power: float, words: float, strengths: Sequence[float]) -> Tried:
+    """Find the strength that does most for left-out documents."""
+    tried = [
+        Tried(Setting(power, words, strength), logits, mean_loss(logits, examples.truth))
+        for strength, logits in left_out(examples, folds, power, words, strengths).items()
+    ]
+    return min(tried, key=lambda each: each.loss)
+
+
+def left_out(
+    examples: Examples, folds: Folds, power: float, words: float, strengths: Sequence[float]
+) -> dict[float, Floats]:
+    """Score every document by a classifier that has not seen it, for each strength: (N, K)."""
+    logits = {strength: np.full((len(examples), examples.classes), np.nan) for strength in strengths}
+    for inside, outside in folds:
+        path = fit_path(examples.some(inside), power, words, strengths)
+        others = examples.features.some(outside)
+        for strength, linear in zip(strengths, path, strict=True):
+            logits[strength][outside] = linear.scores(others)
+    return logits
+
+
+def average(tried: Sequence[Tried], truth: NDArray[Any]) -> Found:
     """Keep the best setting and those that are worse by less than chance explains: a standard error of the difference.
 
     With few labels cross-validation cannot tell settings apart, and whichever it picks is luck. Their scores are
     averaged instead, which is a linear classifier again.
     """
-    ranked = sorted(tried, key=lambda each: each[0])
-    known = ~np.isnan(ranked[0][2][:, 0])
-    best = losses_of(ranked[0][2][known], truth[known])
+    ranked = sorted(tried, key=lambda each: each.loss)
+    known = ~np.isnan(ranked[0].logits[:, 0])
+    best = losses_of(ranked[0].logits[known], truth[known])
     kept = []
     for each in ranked:
-        worse = losses_of(each[2][known], truth[known]) - best
+        worse = losses_of(each.logits[known], truth[known]) - best
         if worse.mean() <= worse.std() / max(1, len(worse)) ** 0.5:
             kept.append(each)
-    logits = np.mean([each[2] for each in kept], axis=0)
-    return Found([each[1] for each in kept], logits, {(each[1].power, each[1].words): each[0] for each in ranked})
+    return Found([each.setting for each in kept], np.mean([each.logits for each in kept], axis=0))
 
 
-def fit_average(
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    settings: Sequence[Setting],
-    *,
-    balanced: bool = False,
-    weights: Floats | None = None,
-) -> Linear:
+def fit_average(examples: Examples, settings: Sequence[Setting]) -> Linear:
     """Fit a classifier with each setting, and average them into one."""
-    made = [
-        linear
-        for each in settings
-        for linear in fit_path(
-            features,
-            truth,
-            space,
-            classes,
-            each.power,
-            each.words,
-            [each.strength],
-            balanced=balanced,
-            weights=weights,
-        )
-    ]
+    made = [linear for each in settings for linear in fit_path(examples, each.power, each.words, [each.strength])]
     rows = np.unique(np.concatenate([each.rows for each in made]))
-    words = np.zeros((classes, len(rows)))
+    words = np.zeros((examples.classes, len(rows)))
     for each in made:
         words[:, np.searchsorted(rows, each.rows)] += each.words / len(made)
     directions = np.mean([each.directions for each in made], axis=0)
     return Linear(directions, rows, words, np.mean([each.bias for each in made], axis=0))
 
 
-def _left_out(
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    folds: Folds,
-    power: float,
-    words: float,
-    strengths: Sequence[float],
-    balanced: bool,
-) -> Iterator[tuple[float, Floats]]:
-    """Score every document by a classifier that has not seen it, for each strength: (N, K)."""
-    logits = {strength: np.full((len(features), classes), np.nan) for strength in strengths}
-    for inside, outside in folds:
-        path = fit_path(
-            features.some(inside), truth[inside], space, classes, power, words, strengths, balanced=balanced
-        )
-        left_out = features.some(outside)
-        for strength, linear in zip(strengths, path, strict=True):
-            logits[strength][outside] = linear.scores(left_out)
-    yield from logits.items()
-
-
 def mean_loss(logits: Floats, truth: NDArray[Any]) -> float:
-    """Give the mean −log of the probability of the truth (over the labels too, if there are several)."""
+    """Give the mean −log of the probability of the truth (over the labels too), of the documents that have scores."""
     known = ~np.isnan(logits[:, 0])
     return float(losses_of(logits[known], truth[known]).mean())
-
-
-def losses_of(scores: Floats, truth: NDArray[Any]) -> Floats:
-    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,)."""
-    if truth.ndim == 2:
-        several: Floats = np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean(1)
-        return several
-    lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
-    return lost
-
-
-def _solutions(
-    inputs: Any,  # noqa: ANN401 (a matrix of numpy's or scipy's)
-    truth: NDArray[Any],
-    classes: int,
-    strengths: Sequence[float],
-    balanced: bool,
-    weights: Floats | None,
-) -> Iterator[tuple[Floats, Floats]]:
-    """Solve logistic regressions, each from where the one before ended: weights (K, columns), biases (K,)."""
-    if truth.ndim == 2:
-        each = [
-            _solutions(inputs, (truth[:, label] > 0).astype(np.int64), 2, strengths, balanced, weights)
-            for label in range(classes)
-        ]
-        for found in zip(*each, strict=True):
-            # Of two classes, yes against no: what tells them apart is the difference of their scores.
-            yield np.stack([w[1] - w[0] for w, _ in found]), np.array([b[1] - b[0] for _, b in found])
-        return
-    from sklearn.linear_model import LogisticRegression
-
-    there, columns = np.unique(truth), inputs.shape[1]
-    model = LogisticRegression(
-        max_iter=ITERATIONS, tol=1e-3, warm_start=True, class_weight="balanced" if balanced else None
-    )
-    for strength in strengths:
-        weight, bias = np.zeros((classes, columns)), np.full(classes, -UNSEEN)
-        if len(there) == 1:
-            bias[there] = UNSEEN
-            yield weight, bias
-            continue
-        model.C = strength
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged to the last digit does not matter here
-            model.fit(inputs, truth, sample_weight=weights)
-        if len(there) == 2:  # one score says both
-            coefficients, intercept = model.coef_[0] / 2, model.intercept_[0] / 2
-            weight[there[1]], weight[there[0]] = coefficients, -coefficients
-            bias[there[1]], bias[there[0]] = intercept, -intercept
-        else:
-            weight[there], bias[there] = model.coef_, model.intercept_
-        yield weight, bias
-
-
-UNSEEN = 4.0  # how far below the others the score of a class is that has no example here

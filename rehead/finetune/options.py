@@ -76,7 +76,8 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     "Train the same from random weights: the shape of --preset, or of --from where both are given."
 
     valid: list[str] | None = flag(None, metavar="FILE")
-    "Labelled text for validation. Left out: a part of the examples, drawn by the seed."
+    """Labelled text for validation. Left out: cross-validation where that decides what to train, else a part of the
+    examples, drawn by the seed."""
 
     unlabelled: list[str] | None = flag(None, metavar="TEXT")
     "Text without labels, such as that of pretraining: the surest guesses on it are learnt from, if that helps."

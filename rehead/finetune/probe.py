@@ -13,7 +13,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,18 +22,18 @@ import rehead
 from rehead.errors import UserError
 from rehead.finetune.classify import Documents
 from rehead.finetune.copies import reheaded
-from rehead.finetune.features import Features, Space, read_documents
+from rehead.finetune.features import read_documents
 from rehead.finetune.fit import Fitted, look_at, settle, settle_scores
 from rehead.finetune.linear import (
     STRENGTHS,
     WORDS,
+    Examples,
     Found,
     Linear,
     Setting,
     average,
+    best_strength,
     fit_average,
-    fit_path,
-    mean_loss,
     search,
 )
 from rehead.finetune.measures import Measured
@@ -59,9 +59,7 @@ ASIDE = 0.1  # share that is left out, where there are that many
 class Probe:
     """A search that is done: what it read, and what it found."""
 
-    features: Features
-    truth: NDArray[Any]
-    space: Space
+    examples: Examples
     found: Found
     linear: Linear
     folds: list[tuple[Ints, Ints]]
@@ -77,7 +75,6 @@ def fit_probe(
     base: Run,
     options: FitOptions | None = None,
     words: bool = False,
-    quiet: bool = True,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
     """Fit a linear classifier on the frozen base; `words`: on exact words, too, where they help."""
@@ -97,24 +94,15 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
     """Search for the best linear classifier, and fit it to all examples."""
     if base.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from.")
-    truth = targets(train, train.names, multilabel=train.multilabel)
     features, space = read_documents(base.model, encode(base.tokenizer, train.texts))
-    classes, balanced = len(train.names), options.class_weights == "balanced"
-    tried = WORDS if words else ()
-    found, left_out, note = _choose(train, features, truth, space, classes, options.seed, tried, balanced)
-    linear = fit_average(features, truth, space, classes, found.settings, balanced=balanced)
-    return Probe(features, truth, space, found, linear, left_out, note)
+    truth = targets(train, train.names, multilabel=train.multilabel)
+    examples = Examples(features, truth, space, len(train.names), options.class_weights == "balanced")
+    found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
+    return Probe(examples, found, fit_average(examples, found.settings), left_out, note)
 
 
 def _choose(
-    train: LabelledData,
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    seed: int,
-    words: Sequence[float],
-    balanced: bool,
+    train: LabelledData, examples: Examples, seed: int, words: Sequence[float]
 ) -> tuple[Found, list[tuple[Ints, Ints]], str]:
     """Choose the settings: by cross-validation, on a part of the examples where there are many."""
     if len(train) > MANY:
@@ -125,46 +113,28 @@ def _choose(
     part = some(train, chosen)
     count = most_folds(part, FOLDS)
     if count < 2:
-        logits = np.full((len(train), classes), np.nan)
+        logits = np.full((len(train), examples.classes), np.nan)
         note = "a class has one text only: nothing could be cross-validated"
-        return Found([Setting(2.0, 0.0, 10.0)], logits, {}), [], note
+        return Found([Setting(2.0, 0.0, 10.0)], logits), [], note
     left_out = folds(part, count, seed)
-    found = search(features.some(chosen), truth[chosen], space, classes, left_out, words=words, balanced=balanced)
+    found = search(examples.some(chosen), left_out, words)
     note = f"settings chosen by {count}-fold cross-validation on {len(part):,} of {len(train):,} examples"
     if len(part) < len(train):
         left_out = [split(train, ASIDE, seed)]
-        found = _again(left_out[0], features, truth, space, classes, found, words, balanced)
+        found = _again(examples, left_out, found.settings[0], words)
     return found, left_out, f"{note}: {'; '.join(map(str, found.settings))}"
 
 
-def _again(
-    left_out: tuple[Ints, Ints],
-    features: Features,
-    truth: NDArray[Any],
-    space: Space,
-    classes: int,
-    found: Found,
-    words: Sequence[float],
-    balanced: bool,
-) -> Found:
+def _again(examples: Examples, left_out: list[tuple[Ints, Ints]], best: Setting, words: Sequence[float]) -> Found:
     """Look again, near what a part of many examples has chosen, with all of them but some that are left out."""
-    inside, outside = left_out
-    best = found.settings[0]
-    tried: dict[tuple[float, float], tuple[float, Setting, NDArray[np.float64]]] = {}
     strengths = [each for each in STRENGTHS if best.strength / 4 <= each <= best.strength * 4]
     weights = {best.words, *(each for each in words if best.words <= each <= 4 * max(best.words, 1))}
-    for power in {best.power, max(1.0, best.power - 1)}:
-        for weight in sorted(weights):
-            path = fit_path(
-                features.some(inside), truth[inside], space, classes, power, weight, strengths, balanced=balanced
-            )
-            for strength, linear in zip(strengths, path, strict=True):
-                logits = np.full((len(truth), classes), np.nan)
-                logits[outside] = linear.scores(features.some(outside))
-                loss = mean_loss(logits, truth)
-                if (power, weight) not in tried or loss < tried[power, weight][0]:
-                    tried[power, weight] = loss, Setting(power, weight, strength), logits
-    return average(list(tried.values()), truth)
+    tried = [
+        best_strength(examples, left_out, power, weight, strengths)
+        for power in sorted({best.power, max(1.0, best.power - 1)})
+        for weight in sorted(weights)
+    ]
+    return average(tried, examples.truth)
 
 
 def finish(
@@ -198,7 +168,9 @@ def finish(
         known = ~np.isnan(probe.found.logits[:, 0])
         notes = ["nothing was left out, so probabilities are not calibrated"]
         if known.any():
-            measured, notes = settle_scores(run, probe.found.logits[known], probe.truth[known], train.names, "left-out")
+            measured, notes = settle_scores(
+                run, probe.found.logits[known], probe.examples.truth[known], train.names, "left-out"
+            )
     else:
         truth = targets(valid, train.names, multilabel=train.multilabel)
         measured, notes = settle(run, Documents(encode(base.tokenizer, valid.texts), truth), train.names, reading)
@@ -228,11 +200,11 @@ def put_on(probe: Probe, train: LabelledData, base: Run) -> Run:
     assert isinstance(made, ClassifierHead)  # noqa: S101 (for the type checker)
     assert made.centre is not None  # noqa: S101
     with torch.no_grad():
-        made.centre.copy_(torch.from_numpy(probe.space.centre))
+        made.centre.copy_(torch.from_numpy(probe.examples.space.centre))
         made.linear.weight.copy_(torch.from_numpy(linear.directions))
         made.linear.bias.copy_(torch.from_numpy(linear.bias))
         if made.words is not None:
-            made.words.idf.copy_(torch.from_numpy(probe.space.idf))
+            made.words.idf.copy_(torch.from_numpy(probe.examples.space.idf))
             made.words.weight.zero_()
             made.words.weight[torch.from_numpy(linear.rows)] = torch.from_numpy(linear.words.T).float()
     return Run(model, base.tokenizer, list(train.names))

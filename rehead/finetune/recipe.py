@@ -23,7 +23,8 @@ import torch
 from rehead.finetune.calibration import find_temperature
 from rehead.finetune.features import read_documents
 from rehead.finetune.fit import Fitted, fit, look_at
-from rehead.finetune.linear import Found, fit_average, losses_of
+from rehead.finetune.linear import fit_average
+from rehead.finetune.logistic import losses_of
 from rehead.finetune.measures import guesses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import Probe, find_probe, finish, put_on
@@ -85,7 +86,6 @@ def fit_recipe(
     base: Run,
     options: FitOptions | None = None,
     unlabelled: Sequence[str] | None = None,
-    quiet: bool = True,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
     """Make the best classifier that a base and these examples give."""
@@ -101,14 +101,16 @@ def fit_recipe(
         say(note)
     probe = find_probe(train, base, options, words=True)
     tell(probe.note)
-    steps = [_step("frozen base, linear head", probe.found.logits, probe.truth, kept=True)] if probe.folds else []
+    steps = (
+        [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
+    )
     if unlabelled is not None and probe.folds:
         probe = _with_unlabelled(probe, train, base, options, unlabelled, steps)
     tuned = _tuned(probe, train, base, options, steps) if _worth_tuning(train, probe) else None
     for step in steps:
         tell(str(step))
     if tuned is not None:
-        probe.found = Found(probe.found.settings, tuned.logits, probe.found.losses)
+        probe.found = dataclasses.replace(probe.found, logits=tuned.logits)
     fitted = finish(
         probe, train, valid, base, options, began, say, lambda: _tune_all(probe, train, base, options, tuned)
     )
@@ -127,10 +129,11 @@ def _with_unlabelled(
     assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
     chosen = shuffled(np.arange(len(unlabelled)), len(unlabelled), options.seed, UNLABELLED)[:MOST]
     texts = encode(base.tokenizer, [unlabelled[int(each)] for each in chosen])
-    features, _ = read_documents(base.model, texts, probe.space)
-    found, linear = self_trained(probe, features, len(train.names), balanced=options.class_weights == "balanced")
-    kept = better(found.logits, probe.found.logits, probe.truth)
-    steps.append(_step("self-training", found.logits, probe.truth, kept=kept, before=probe.found.logits))
+    features, _ = read_documents(base.model, texts, probe.examples.space)
+    found, linear = self_trained(probe, features)
+    truth = probe.examples.truth
+    kept = better(found.logits, probe.found.logits, truth)
+    steps.append(_step("self-training", found.logits, truth, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
 
 
@@ -140,28 +143,26 @@ def _worth_tuning(train: LabelledData, probe: Probe) -> bool:
 
 def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
     """Try fine-tuning on two of the folds (where layers read, on one); keep it if it helps."""
-    classes, balanced = len(train.names), options.class_weights == "balanced"
-    tuned, words = np.full((len(train), classes), np.nan), np.full((len(train), classes), np.nan)
+    examples = probe.examples
+    tuned, words = (np.full((len(train), examples.classes), np.nan) for _ in range(2))
     for inside, outside in probe.folds[: 2 if is_bag(base.model.base.eval()) else 1]:
-        part = dataclasses.replace(probe, features=probe.features.some(inside), truth=probe.truth[inside])
-        linear = fit_average(part.features, part.truth, probe.space, classes, probe.found.settings, balanced=balanced)
+        part = dataclasses.replace(probe, examples=examples.some(inside))
         run = _tune(part, some(train, inside), base, options)
         tuned[outside] = class_logits(run, None, [train.texts[int(each)] for each in outside])
-        words[outside] = linear.word_scores(probe.features.some(outside))
+        linear = fit_average(part.examples, probe.found.settings)
+        words[outside] = linear.word_scores(examples.features.some(outside))
     candidates = [Tuned(tuned + weight * words, weight) for weight in (WORD_WEIGHTS if np.nansum(words**2) else (0.0,))]
-    best = min(candidates, key=lambda each: calibrated(each.logits, probe.truth).mean())
-    kept = better(best.logits, probe.found.logits, probe.truth)
+    best = min(candidates, key=lambda each: calibrated(each.logits, examples.truth).mean())
+    kept = better(best.logits, probe.found.logits, examples.truth)
     beside = f", words beside it {best.words:g}" if best.words else ""
-    steps.append(_step(f"fine-tuned base{beside}", best.logits, probe.truth, kept=kept, before=probe.found.logits))
+    steps.append(_step(f"fine-tuned base{beside}", best.logits, examples.truth, kept=kept, before=probe.found.logits))
     return best if kept else None
 
 
 def _tune(probe: Probe, train: LabelledData, base: Run, options: FitOptions) -> Run:
     """Fine-tune a base on all of these examples, beginning with the linear classifier on directions alone."""
     settings = [dataclasses.replace(each, words=0.0) for each in probe.found.settings[:1]]
-    balanced = options.class_weights == "balanced"
-    linear = fit_average(probe.features, probe.truth, probe.space, len(train.names), settings, balanced=balanced)
-    start = put_on(dataclasses.replace(probe, linear=linear), train, base)
+    start = put_on(dataclasses.replace(probe, linear=fit_average(probe.examples, settings)), train, base)
     usual = EPOCHS if is_bag(base.model.base.eval()) else None
     options = dataclasses.replace(options, freeze=None, epochs=usual if options.epochs is None else options.epochs)
     return fit(train, None, base=start, options=options, keep_head=True, whole=True).run

@@ -98,11 +98,9 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             given = FitOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)})
             if base is not None and by_recipe(options):
                 texts = None if unlabelled is None else sample_texts(unlabelled, options.seed)
-                fitted = fit_recipe(
-                    train, valid, base=base, options=given, unlabelled=texts, quiet=options.quiet, say=say
-                )
+                fitted = fit_recipe(train, valid, base=base, options=given, unlabelled=texts, say=say)
             elif base is not None and by_probe(options):
-                fitted = fit_probe(train, valid, base=base, options=given, quiet=options.quiet, say=say)
+                fitted = fit_probe(train, valid, base=base, options=given, say=say)
             else:
                 fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
         except UserError:

@@ -7,13 +7,15 @@ its own guesses learns its own faults (docs/few-labels.md). It is kept only if l
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from rehead.finetune.features import Features
-from rehead.finetune.linear import Found, Linear, fit_average
+from rehead.finetune.linear import Examples, Found, Linear, Setting, fit_average
 from rehead.finetune.probe import Probe
 
 if TYPE_CHECKING:
@@ -26,21 +28,21 @@ SHARE = 0.2  # of them that is believed
 WEIGHT = 2.0  # how much these count together, against all examples
 
 
-def self_trained(probe: Probe, unlabelled: Features, classes: int, *, balanced: bool) -> tuple[Found, Linear]:
+def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
     """Train again with unlabelled documents: what left-out examples are then given, and the classifier of all."""
-    logits = np.full((len(probe.features), classes), np.nan)
+    examples, settings = probe.examples, probe.found.settings
+    logits = np.full((len(examples), examples.classes), np.nan)
     for inside, outside in probe.folds:
-        linear = _round(probe, inside, unlabelled, classes, balanced)
-        logits[outside] = linear.scores(probe.features.some(outside))
-    everything = np.arange(len(probe.features))
-    return Found(probe.found.settings, logits, {}), _round(probe, everything, unlabelled, classes, balanced)
+        linear = _round(examples.some(inside), settings, unlabelled)
+        logits[outside] = linear.scores(examples.features.some(outside))
+    return Found(settings, logits), _round(examples, settings, unlabelled)
 
 
-def _round(probe: Probe, which: Ints, unlabelled: Features, classes: int, balanced: bool) -> Linear:
-    """Fit to some examples, label the unlabelled documents, and fit to both."""
-    features, truth, settings = probe.features.some(which), probe.truth[which], probe.found.settings
-    first = fit_average(features, truth, probe.space, classes, settings, balanced=balanced)
-    believed, guess = surest(first.scores(unlabelled), np.bincount(truth, minlength=classes))
+def _round(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
+    """Fit to examples, label the unlabelled documents, and fit to both."""
+    features, truth = examples.features, examples.truth
+    first = fit_average(examples, settings)
+    believed, guess = surest(first.scores(unlabelled), np.bincount(truth, minlength=examples.classes))
     if not len(believed):
         return first
     joined = Features(
@@ -48,9 +50,8 @@ def _round(probe: Probe, which: Ints, unlabelled: Features, classes: int, balanc
         sparse.vstack((features.words, unlabelled.words[believed])).tocsr(),
     )
     weights = np.concatenate((np.ones(len(truth)), np.full(len(guess), WEIGHT * len(truth) / len(guess))))
-    return fit_average(
-        joined, np.concatenate((truth, guess)), probe.space, classes, settings, balanced=balanced, weights=weights
-    )
+    both = dataclasses.replace(examples, features=joined, truth=np.concatenate((truth, guess)), weights=weights)
+    return fit_average(both, settings)
 
 
 def surest(logits: NDArray[Any], counts: Ints) -> tuple[Ints, Ints]:

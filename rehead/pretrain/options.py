@@ -54,8 +54,8 @@ class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
     "Budget: train for so long; encoding the text is not counted."
 
     batch: int | None = flag(None, metavar="TOKENS")
-    """Tokens in a step, over all processes (default: 20,480 for bag and document, else 8,192). A bag reads at least 64
-    documents in a step."""
+    """Tokens in a step, over all processes (default: 20,480 for bag and document, else a two thousandth of the budget,
+    from 1,024 to 8,192). A bag reads at least 64 documents in a step."""
 
     length: int = flag(256, metavar="T")
     "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."

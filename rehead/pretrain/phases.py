@@ -23,7 +23,10 @@ from rehead.training.loop import Phase
 from rehead.training.objective import Objective
 from rehead.training.optimizers import Rates
 
-BATCH = {"rows": 8_192, "documents": 20_480}  # tokens in a step: see docs/pretraining.md
+DOCUMENT_BATCH = 20_480  # tokens in a step of documents: see docs/pretraining.md
+# Rows of text: a short run takes smaller steps, so that it takes enough of them.
+SMALLEST, LARGEST, STEPS = 1_024, 8_192, 2_000
+SHORT = 2_048  # where minutes are the budget, and nobody knows how many tokens they hold
 
 
 @dataclass
@@ -44,7 +47,7 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
     phases = []
     before: Document | None = None
     for place, stage in enumerate(stages):
-        objectives = [_objective(name, options, model, prepared, fresh=not place) for name in stage.objectives]
+        objectives = [_objective(name, options, model, prepared, stage, fresh=not place) for name in stage.objectives]
         for each in objectives:
             if isinstance(each, Document):
                 if before is not None:
@@ -56,11 +59,15 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
     return phases
 
 
-def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prepared, *, fresh: bool) -> Objective:
+def _objective(
+    name: str, options: PretrainOptions, model: Model, prepared: Prepared, stage: Stage, *, fresh: bool
+) -> Objective:
     """Make one objective on the model; `fresh` if it is the first to train it."""
     train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
-    usual = BATCH["documents" if name in DOCUMENT else "rows"]
-    batch = usual if options.batch is None else options.batch
+    batch = options.batch
+    if batch is None:
+        tokens = int(train.offsets[-1])
+        batch = DOCUMENT_BATCH if name in DOCUMENT else usual_batch(options, stage.share, tokens)
     rows: dict[str, int] = {"time": options.length, "batch": batch, "seed": options.seed}
     if name in DOCUMENT:
         made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
@@ -74,6 +81,18 @@ def _objective(name: str, options: PretrainOptions, model: Model, prepared: Prep
     if options.next_sentence:
         return NextSentence(model, train, valid, masking, tokenizer, **rows)
     return Masked(model, train, valid, masking, **rows)
+
+
+def usual_batch(options: PretrainOptions, share: float, tokens: int) -> int:
+    """How many tokens a step on rows takes, unless the user says; `tokens` is the size of the text."""
+    if options.minutes is not None:
+        usual = SHORT
+    elif options.tokens is not None:
+        usual = round(options.tokens * share / STEPS)
+    else:
+        epochs = row_epochs(tokens) if options.epochs is None else options.epochs
+        usual = round(epochs * share * tokens / STEPS)
+    return max(options.length, min(LARGEST, max(SMALLEST, usual)))
 
 
 def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
@@ -106,4 +125,9 @@ def default_epochs(objective: Objective, tokens: int) -> float:
     """
     if isinstance(objective, Document) and objective.bag:
         return max(1.0, min(20.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
+    return row_epochs(tokens)
+
+
+def row_epochs(tokens: int) -> float:
+    """How often rows of a text of so many tokens are read, unless the user says."""
     return max(1.0, min(10.0, 10e6 / tokens))

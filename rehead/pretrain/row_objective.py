@@ -9,6 +9,7 @@ Shapes: B rows, T time, N predictions, H hidden width.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,9 +64,9 @@ class RowObjective(Objective):
             at = np.arange(begin, min(begin + self.per_step, len(self.valid_rows)))
             yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], VALIDATION, validating=True)
 
+    @abstractmethod
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Make a batch of the rows at some places; `seed` is for what is drawn by chance."""
-        raise NotImplementedError
 
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sum the losses of some predictions: hidden (N, H), targets (N,); outside training, count the hits too."""

@@ -10,6 +10,7 @@ a pure function of the step's number, and calls it for the sums of its losses. S
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -64,7 +65,7 @@ class Pace(NamedTuple):
     "Its weight decay; None: what is usual for its kind."
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """A model in training, with the data it sees. Subclasses add heads of their own as submodules."""
 
     name: str
@@ -84,25 +85,25 @@ class Objective(nn.Module):
             if isinstance(module, Objective):
                 module.model = model
 
+    @abstractmethod
     def steps_in_epoch(self) -> float:
         """How many steps show every token once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
         """Read one part of the batch of a step. Pure: the same arguments give the same batch, on every machine."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """Give this part of the held-out batches: the same every time, and as many of them for every part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Compute the sums of the losses of one batch. An empty batch gives zeros that still reach every parameter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def report(self, measures: Measures) -> dict[str, float]:
         """Turn validation's sums into what people read: loss, perplexity, accuracy."""
-        raise NotImplementedError
 
     def badness(self, found: Mapping[str, float]) -> float:
         """Say what "best" goes by, of what was reported: the lowest is best. The loss, by default."""

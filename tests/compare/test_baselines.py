@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rehead.compare import baselines
-from rehead.compare.baselines import TOKEN, Name, fit_baseline, label_table
+from rehead.compare.baselines import TOKEN, Name, fit_baseline
+from rehead.finetune.targets import targets
 from tests.compare.conftest import reviews, tagged
 
 BOTH: tuple[Name, ...] = ("tfidf", "nbsvm")
@@ -33,6 +34,26 @@ def test_tfidf_is_scikit_learns_pipeline_with_the_chosen_penalty(monkeypatch: py
     assert np.log2(steep[0]) == pytest.approx(round(np.log2(steep[0])), abs=1e-3)
 
 
+def test_words_of_a_single_text_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    monkeypatch.setitem(baselines.PENALTIES, "tfidf", (3.0,))
+    monkeypatch.setattr(baselines, "RARE_FROM", 60)
+    train, test = reviews(60), reviews(40, seed=1)
+    train.texts = [f"{text} once{number}" for number, text in enumerate(train.texts)]
+    found = fit_baseline("tfidf", train, train.names)
+    assert found.notes[0].startswith("words of one text left out, penalty C = 3")
+    reference = make_pipeline(
+        TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, min_df=2),
+        LogisticRegression(C=3.0, solver="liblinear", dual=True, max_iter=1000, random_state=0),
+    ).fit(train.texts, [label for (label,) in train.labels])
+    ours = found.predict(test.texts)
+    steep = np.log(ours[:, 1] / ours[:, 0]) / reference.decision_function(test.texts)
+    assert steep == pytest.approx(np.full(40, steep[0]), rel=1e-4)
+
+
 def test_nbsvm_without_a_machine_is_naive_bayes(monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing left of the machine's own weights, what remains is the log-count ratio."""
     monkeypatch.setattr(baselines, "INTERPOLATION", 0.0)
@@ -57,7 +78,7 @@ def test_nbsvm_without_a_machine_is_naive_bayes(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("kinds", [("bad", "good"), ("bad", "good", "odd")])
 def test_they_learn_from_twenty_labels_up(name: Name, kinds: tuple[str, ...]) -> None:
     test = reviews(200, seed=9, kinds=kinds)
-    truth = label_table(test, test.names)
+    truth = targets(test, test.names, multilabel=True) > 0
     right = []
     for count in (20, 300):
         train = reviews(count, kinds=kinds)
@@ -74,7 +95,7 @@ def test_they_learn_from_twenty_labels_up(name: Name, kinds: tuple[str, ...]) ->
 def test_several_labels_are_one_against_the_rest(name: Name) -> None:
     train, test = tagged(300), tagged(80, seed=1)
     found = fit_baseline(name, train, train.names).predict(test.texts)
-    truth = label_table(test, test.names)
+    truth = targets(test, test.names, multilabel=True) > 0
     assert found.shape == (80, 2)
     assert ((found > 0.5) == truth).mean(0).min() > 0.85
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from rehead.finetune.features import Features, Space, read_documents, unevenness
+from rehead.finetune.features import read_documents, unevenness
 from rehead.finetune.linear import (
     STRENGTHS,
+    Examples,
     Setting,
-    _left_out,
+    Tried,
     average,
+    best_strength,
     fit_average,
     fit_path,
-    losses_of,
+    left_out,
     mean_loss,
     search,
 )
+from rehead.finetune.logistic import losses_of
 from rehead.finetune.splits import folds
 from rehead.finetune.targets import targets
 from rehead.model.reading import encode
@@ -27,26 +31,26 @@ from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews, several
 
-Read = tuple[Features, Space, Any]
 
-
-def read(make_base: MakeBase, data: LabelledData) -> Read:
+def read(make_base: MakeBase, data: LabelledData) -> Examples:
     base = make_base()
     assert base.tokenizer is not None
     features, space = read_documents(base.model, encode(base.tokenizer, data.texts))
-    return features, space, targets(data, data.names, multilabel=data.multilabel)
+    return Examples(features, targets(data, data.names, multilabel=data.multilabel), space, len(data.names))
 
 
-def written_out(features: Features, space: Space, truth: Any, classes: int, power: float, words: float) -> Any:
+def written_out(examples: Examples, power: float, words: float) -> Any:
     """The table that a logistic regression is fitted to: axes, then words, each as much as it counts."""
-    scale = space.spread ** (power - 1)
-    scale = scale * np.sqrt((space.spread**2).sum() / (space.spread**2 * scale**2).sum())
-    dense = (features.directions @ space.axes) * scale
+    spread = examples.space.spread
+    scale = spread ** (power - 1)
+    scale = scale * np.sqrt((spread**2).sum() / (spread**2 * scale**2).sum())
+    dense = (examples.features.directions @ examples.space.axes) * scale
     if not words:
         return dense
-    table = features.words.toarray()
+    table = examples.features.words.toarray()
     often = (table > 0).sum(0) >= 2
-    return np.hstack([dense, words * (table * unevenness(features.words, truth, classes))[:, often]])
+    uneven = unevenness(examples.features.words, examples.truth, examples.classes)
+    return np.hstack([dense, words * (table * uneven)[:, often]])
 
 
 @pytest.mark.parametrize(("power", "words"), [(1.0, 0.0), (2.0, 0.0), (3.0, 4.0)])
@@ -56,14 +60,12 @@ def test_it_is_a_logistic_regression(
     make_base: MakeBase, power: float, words: float, names: tuple[str, ...], balanced: bool
 ) -> None:
     data = reviews(45, names=names)
-    features, space, truth = read(make_base, data)
     weights = np.random.RandomState(0).rand(45) + 0.5
-    table = written_out(features, space, truth, len(names), power, words)
+    examples = dataclasses.replace(read(make_base, data), balanced=balanced, weights=weights)
+    features, truth = examples.features, examples.truth
+    table = written_out(examples, power, words)
     strengths = (0.3, 3.0)
-    path = list(
-        fit_path(features, truth, space, len(names), power, words, strengths, balanced=balanced, weights=weights)
-    )
-    for strength, linear in zip(strengths, path, strict=True):
+    for strength, linear in zip(strengths, fit_path(examples, power, words, strengths), strict=True):
         model = LogisticRegression(C=strength, tol=1e-8, max_iter=5000, class_weight="balanced" if balanced else None)
         expected = model.fit(table, truth, sample_weight=weights).predict_proba(table)
         scores = linear.scores(features)
@@ -76,24 +78,25 @@ def test_it_is_a_logistic_regression(
 
 def test_each_of_several_labels_has_its_own(make_base: MakeBase) -> None:
     data = several(50)
-    features, space, truth = read(make_base, data)
-    (linear,) = fit_path(features, truth, space, 3, 2.0, 4.0, [3.0])
-    table = written_out(features, space, truth, 3, 2.0, 4.0)
+    examples = read(make_base, data)
+    (linear,) = fit_path(examples, 2.0, 4.0, [3.0])
+    table = written_out(examples, 2.0, 4.0)
     for label in range(3):
-        model = LogisticRegression(C=3.0, tol=1e-8, max_iter=5000).fit(table, truth[:, label])
-        scores = linear.scores(features)[:, label]
+        model = LogisticRegression(C=3.0, tol=1e-8, max_iter=5000).fit(table, examples.truth[:, label])
+        scores = linear.scores(examples.features)[:, label]
         np.testing.assert_allclose(1 / (1 + np.exp(-scores)), model.predict_proba(table)[:, 1], atol=0.03)
 
 
 def test_a_class_that_is_not_there_is_unlikely(make_base: MakeBase) -> None:
-    data = reviews(20)
-    features, space, truth = read(make_base, data)
-    (linear,) = fit_path(features, truth, space, 4, 1.0, 0.0, [1.0])
-    assert set(linear.scores(features).argmax(1).tolist()) <= {0, 1}
-    (linear,) = fit_path(features, np.full(20, 2), space, 4, 1.0, 0.0, [1.0])
-    assert set(linear.scores(features).argmax(1).tolist()) == {2}
-    (linear,) = fit_path(features, np.array([[1, 0]] * 20, np.float32), space, 2, 1.0, 0.0, [1.0])
-    assert (np.sign(linear.scores(features)) == [1, -1]).all()
+    examples = read(make_base, reviews(20))
+
+    def scores(truth: Any, classes: int) -> Any:
+        (linear,) = fit_path(dataclasses.replace(examples, truth=truth, classes=classes), 1.0, 0.0, [1.0])
+        return linear.scores(examples.features)
+
+    assert set(scores(examples.truth, 4).argmax(1).tolist()) <= {0, 1}
+    assert set(scores(np.full(20, 2), 4).argmax(1).tolist()) == {2}
+    assert (np.sign(scores(np.array([[1, 0]] * 20, np.float32), 2)) == [1, -1]).all()
 
 
 def test_losses() -> None:
@@ -108,16 +111,17 @@ def test_losses() -> None:
 
 def test_the_search_finds_what_trying_all_finds(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     data = reviews(36, names=("bad", "good", "so"))
-    features, space, truth = read(make_base, data)
+    examples = read(make_base, data)
+    truth = examples.truth
     parts = folds(data, 3, 0)
     monkeypatch.setattr("rehead.finetune.linear.POWERS", (1.0, 2.0))
-    found = search(features, truth, space, 3, parts, words=())
+    found = search(examples, parts, words=())
     losses: dict[tuple[float, float], float] = {}
     for power in (1.0, 2.0):
         for strength in STRENGTHS:
             logits = np.full((36, 3), np.nan)
             for inside, outside in parts:
-                table = written_out(features, space, truth, 3, power, 0.0)
+                table = written_out(examples, power, 0.0)
                 model = LogisticRegression(C=strength, tol=1e-8, max_iter=5000).fit(table[inside], truth[inside])
                 logits[outside] = model.decision_function(table[outside])
             losses[power, strength] = mean_loss(logits, truth)
@@ -125,21 +129,21 @@ def test_the_search_finds_what_trying_all_finds(make_base: MakeBase, monkeypatch
     assert (found.settings[0].power, found.settings[0].strength) == best
     for power in (1.0, 2.0):
         lowest = min(losses[power, strength] for strength in STRENGTHS)
-        assert found.losses[power, 0.0] == pytest.approx(lowest, abs=0.01)
+        assert best_strength(examples, parts, power, 0.0, STRENGTHS).loss == pytest.approx(lowest, abs=0.01)
     assert not np.isnan(found.logits).any()
 
 
 def test_left_out_labels_are_not_seen(make_base: MakeBase) -> None:
     """Turned round, they change nothing of what their documents are given, though words are weighed by labels."""
     data = reviews(24)
-    features, space, truth = read(make_base, data)
+    examples = read(make_base, data)
     inside, outside = folds(data, 2, 0)[0]
-    other = truth.copy()
+    other = examples.truth.copy()
     other[outside] = 1 - other[outside]
     for words in (0.0, 4.0):
         one, two = (
-            dict(_left_out(features, labels, space, 2, [(inside, outside)], 2.0, words, (1.0, 10.0), False))
-            for labels in (truth, other)
+            left_out(dataclasses.replace(examples, truth=labels), [(inside, outside)], 2.0, words, (1.0, 10.0))
+            for labels in (examples.truth, other)
         )
         for strength in (1.0, 10.0):
             np.testing.assert_array_equal(one[strength], two[strength])
@@ -152,20 +156,20 @@ def test_settings_that_chance_cannot_tell_apart_are_averaged() -> None:
     noisy = good + 0.05 * (np.arange(40) // 2 % 2 * 2 - 1)[:, None] * [1, -1]
     bad = -good
     tried = [
-        (mean_loss(each, truth), Setting(float(place), 0.0, 1.0), each) for place, each in enumerate((bad, noisy, good))
+        Tried(Setting(float(place), 0.0, 1.0), each, mean_loss(each, truth))
+        for place, each in enumerate((bad, noisy, good))
     ]
     found = average(tried, truth)
     assert {each.power for each in found.settings} == {1.0, 2.0}
     np.testing.assert_allclose(found.logits, (good + noisy) / 2)
-    assert found.losses[0.0, 0.0] > found.losses[2.0, 0.0]
+    assert found.settings[0].power == 2.0
 
 
 def test_an_average_of_classifiers_scores_their_mean(make_base: MakeBase) -> None:
-    data = reviews(40)
-    features, space, truth = read(make_base, data)
+    examples = read(make_base, reviews(40))
     settings = [Setting(1.0, 0.0, 1.0), Setting(2.0, 4.0, 10.0), Setting(3.0, 1.0, 3.0)]
-    together = fit_average(features, truth, space, 2, settings).scores(features)
-    each = [fit_average(features, truth, space, 2, [setting]).scores(features) for setting in settings]
+    together = fit_average(examples, settings).scores(examples.features)
+    each = [fit_average(examples, [setting]).scores(examples.features) for setting in settings]
     np.testing.assert_allclose(together, np.mean(each, axis=0), atol=1e-9)
     assert str(settings[1]) == "power 2, words 4, strength 10"
     assert str(settings[0]) == "power 1, strength 1"

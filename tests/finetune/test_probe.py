@@ -47,9 +47,11 @@ def test_the_run_scores_as_the_linear_classifier(
     before = copy.deepcopy(base.model.state_dict())
     found = find_probe(data, base, FitOptions(), words=False)
     settings = [Setting(2.0, words, 3.0), Setting(1.0, 0.0, 1.0)]
-    found.linear = fit_average(found.features, found.truth, found.space, 2, settings)
+    found.linear = fit_average(found.examples, settings)
     run = put_on(found, data, base)
-    np.testing.assert_allclose(class_logits(run, None, data.texts), found.linear.scores(found.features), atol=1e-4)
+    np.testing.assert_allclose(
+        class_logits(run, None, data.texts), found.linear.scores(found.examples.features), atol=1e-4
+    )
     for state in (base.model.state_dict(), run.model.state_dict()):
         for key, tensor in before.items():
             assert torch.equal(state[key], tensor), key
@@ -73,11 +75,11 @@ def test_it_learns_and_is_calibrated_on_what_was_left_out(make_base: MakeBase, w
     assert bool(fitted.run.model.head_config.words) <= words  # type: ignore[union-attr]
     found = find_probe(data, base, FitOptions(), words=words)
     temperature = details["calibration"]["temperature"]
-    expected = found.linear.scores(found.features) / temperature
+    expected = found.linear.scores(found.examples.features) / temperature
     np.testing.assert_allclose(class_logits(fitted.run, None, data.texts), expected, atol=1e-3)
     shares = probabilities(found.found.logits / temperature, several=False)
     assert fitted.valid is not None
-    assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.truth).mean())
+    assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.examples.truth).mean())
     assert fitted.valid.count == 60
 
 
@@ -121,8 +123,8 @@ def test_of_many_examples_some_are_left_out_once(make_base: MakeBase, monkeypatc
     assert "cross-validation on 40 of 80 examples" in found.note
     known = ~np.isnan(found.found.logits[:, 0])
     np.testing.assert_array_equal(np.flatnonzero(known), outside)
-    linear = fit_average(found.features.some(inside), found.truth[inside], found.space, 2, found.found.settings)
-    expected = linear.scores(found.features.some(outside))
+    linear = fit_average(found.examples.some(inside), found.found.settings)
+    expected = linear.scores(found.examples.features.some(outside))
     np.testing.assert_allclose(found.found.logits[outside], expected, atol=0.3)  # from another start, not to the end
     fitted = fit_probe(data, None, base=make_base(), words=True)
     assert fitted.run.details["calibration"]["documents"] == 8

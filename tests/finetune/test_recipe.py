@@ -174,7 +174,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     # It is tried on two folds, where layers read on one, and compared with what the same examples were given before.
     left_out = np.concatenate([outside for _, outside in tried.folds[: 2 if name == "bag" else 1]])
     assert fitted.run.details["calibration"]["documents"] == step["examples"] == len(left_out)
-    was = (tried.found.logits.argmax(1) == tried.truth)[left_out].mean()
+    was = (tried.found.logits.argmax(1) == tried.examples.truth)[left_out].mean()
     assert step["before"] == pytest.approx(was)
     said = next(note for note in fitted.notes if note.startswith("fine-tuned base"))
     assert f"(without: {100 * was:.1f} %) of {len(left_out)} left-out examples right" in said
@@ -199,7 +199,7 @@ def test_words_stand_beside_a_fine_tuned_base(make_base: MakeBase, monkeypatch: 
     monkeypatch.setattr(recipe, "WORD_WEIGHTS", (0.0,))
     bare = fit_recipe(data, None, base=base, options=options).run
     hot, cold = (each.details["calibration"]["temperature"] for each in (run, bare))
-    expected = class_logits(bare, None, data.texts) * cold + 0.5 * tried.linear.word_scores(tried.features)
+    expected = class_logits(bare, None, data.texts) * cold + 0.5 * tried.linear.word_scores(tried.examples.features)
     np.testing.assert_allclose(class_logits(run, None, data.texts) * hot, expected, atol=1e-3)
 
 

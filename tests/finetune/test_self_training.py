@@ -42,32 +42,37 @@ def test_it_fits_again_with_what_it_believes(make_base: MakeBase, probe: Probe) 
     base = make_base()
     assert base.tokenizer is not None
     texts = encode(base.tokenizer, reviews(50, 4).texts)
-    features, _ = read_documents(base.model, texts, probe.space)
-    found, linear = self_trained(probe, features, 2, balanced=False)
-    first = fit_average(probe.features, probe.truth, probe.space, 2, probe.found.settings)
-    believed, guess = surest(first.scores(features), np.bincount(probe.truth))
+    features, _ = read_documents(base.model, texts, probe.examples.space)
+    found, linear = self_trained(probe, features)
+    examples = probe.examples
+    first = fit_average(examples, probe.found.settings)
+    believed, guess = surest(first.scores(features), np.bincount(examples.truth))
     assert len(believed) == 10
     everything, _ = read_documents(
-        base.model, [*encode(base.tokenizer, reviews(24).texts), *(texts[each] for each in believed)], probe.space
+        base.model,
+        [*encode(base.tokenizer, reviews(24).texts), *(texts[each] for each in believed)],
+        probe.examples.space,
     )
     weights = np.array([1.0] * 24 + [2.0 * 24 / 10] * 10)
-    expected = fit_average(
-        everything, np.concatenate((probe.truth, guess)), probe.space, 2, probe.found.settings, weights=weights
-    )
-    np.testing.assert_allclose(linear.scores(probe.features), expected.scores(probe.features), atol=1e-6)
-    assert not np.allclose(linear.scores(probe.features), first.scores(probe.features), atol=1e-3)
+    truth = np.concatenate((examples.truth, guess))
+    both = dataclasses.replace(examples, features=everything, truth=truth, weights=weights)
+    expected = fit_average(both, probe.found.settings)
+    scores = linear.scores(examples.features)
+    np.testing.assert_allclose(scores, expected.scores(examples.features), atol=1e-6)
+    assert not np.allclose(scores, first.scores(examples.features), atol=1e-3)
     assert not np.isnan(found.logits).any()
 
 
 def test_left_out_labels_are_not_seen(make_base: MakeBase, probe: Probe) -> None:
     base = make_base()
     assert base.tokenizer is not None
-    features, _ = read_documents(base.model, encode(base.tokenizer, reviews(50, 4).texts), probe.space)
+    features, _ = read_documents(base.model, encode(base.tokenizer, reviews(50, 4).texts), probe.examples.space)
     outside = probe.folds[0][1]
-    truth = probe.truth.copy()
+    truth = probe.examples.truth.copy()
     truth[outside] = 1 - truth[outside]
-    one, _ = self_trained(probe, features, 2, balanced=False)
-    two, _ = self_trained(dataclasses.replace(probe, truth=truth), features, 2, balanced=False)
+    other = dataclasses.replace(probe, examples=dataclasses.replace(probe.examples, truth=truth))
+    one, _ = self_trained(probe, features)
+    two, _ = self_trained(other, features)
     np.testing.assert_array_equal(one.logits[outside], two.logits[outside])
     rest = probe.folds[1][1]
     assert not np.allclose(one.logits[rest], two.logits[rest])
@@ -77,5 +82,6 @@ def test_with_too_few_to_believe_nothing_changes(
     make_base: MakeBase, probe: Probe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(self_training, "SHARE", 0.0)
-    _, linear = self_trained(probe, probe.features, 2, balanced=False)
-    np.testing.assert_array_equal(linear.scores(probe.features), probe.linear.scores(probe.features))
+    _, linear = self_trained(probe, probe.examples.features)
+    features = probe.examples.features
+    np.testing.assert_array_equal(linear.scores(features), probe.linear.scores(features))

@@ -13,7 +13,7 @@ from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.pretrain.document import Document
 from rehead.pretrain.options import PretrainOptions, check_pretraining
-from rehead.pretrain.phases import Prepared, default_epochs, make_phases
+from rehead.pretrain.phases import Prepared, default_epochs, make_phases, usual_batch
 from rehead.pretrain.recipe import has_language_model, read_recipe
 from rehead.training.loop import Phase
 from tests.pretrain.conftest import Corpus
@@ -66,8 +66,25 @@ def test_epochs_are_steps(corpus: Corpus) -> None:
 
 def test_every_objective_has_its_own_batch(corpus: Corpus) -> None:
     (rows,), (given,) = phases(corpus, "causal"), phases(corpus, "causal", batch=160)
-    assert rows.objective.read(0).tokens == 8192
+    assert rows.objective.read(0).tokens == 1024
     assert given.objective.read(0).tokens == 160
+
+
+@pytest.mark.parametrize(
+    ("given", "share", "batch"),
+    [
+        ({"tokens": 300_000}, 1.0, 1024),
+        ({"tokens": 8_000_000}, 1.0, 4000),
+        ({"tokens": 8_000_000}, 0.3, 1200),
+        ({"tokens": 1e9}, 1.0, 8192),
+        ({"epochs": 2}, 1.0, 5000),
+        ({}, 1.0, 5000),  # ten million tokens, as is usual
+        ({"minutes": 5}, 1.0, 2048),
+        ({"tokens": 300_000, "length": 1500}, 1.0, 1500),
+    ],
+)
+def test_short_runs_take_small_steps(given: dict[str, Any], share: float, batch: int) -> None:
+    assert usual_batch(PretrainOptions(texts=["x"], out=Path("unused"), **given), share, 5_000_000) == batch
 
 
 @pytest.mark.parametrize(

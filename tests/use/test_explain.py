@@ -11,7 +11,7 @@ import torch
 
 from rehead.errors import UserError
 from rehead.finetune.features import read_documents
-from rehead.finetune.linear import Found, Setting, fit_average
+from rehead.finetune.linear import Examples, Found, Setting, fit_average
 from rehead.finetune.probe import Probe, put_on
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier, preset
@@ -154,8 +154,8 @@ def linear_classifier() -> Run:
     base = Run(Model(preset("bag", nhid=16, nbuckets=4096, ntokens=2000)).eval(), tokenizer)
     truth, setting = targets(train, train.names, multilabel=False), Setting(power=1.0, words=1.0, strength=10.0)
     features, space = read_documents(base.model, encode(tokenizer, train.texts))
-    linear = fit_average(features, truth, space, 2, [setting])
-    return put_on(Probe(features, truth, space, Found([setting], truth, {}), linear, [], ""), train, base)
+    examples = Examples(features, truth, space, 2)
+    return put_on(Probe(examples, Found([setting], truth), fit_average(examples, [setting]), [], ""), train, base)
 
 
 def layered_classifier() -> Run:
@@ -212,14 +212,6 @@ def test_without_its_top_words_a_review_loses_its_label_and_without_random_ones_
         )
         return found
 
-    print(
-        train,
-        before.mean(),
-        fall(top).mean(),
-        fall(random).mean(),
-        fall(bottom).mean(),
-        (fall(top) > fall(random)).mean(),
-    )
     assert fall(top).mean() > 5 * abs(fall(random).mean())
     assert (fall(top) > fall(random)).mean() > 0.9
     assert fall(bottom).mean() < 0  # what spoke against the label is gone

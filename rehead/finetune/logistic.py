@@ -1,0 +1,76 @@
+"""Logistic regression, by scikit-learn, in the shape of a head: a weight and a bias for every class, seen or not.
+
+Shapes: N documents, K classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+ITERATIONS = 200
+UNSEEN = 4.0  # how far below the others the score of a class is that has no example here
+
+
+def solutions(
+    inputs: Any,  # noqa: ANN401 (a matrix of numpy's or scipy's)
+    truth: NDArray[Any],
+    classes: int,
+    strengths: Sequence[float],
+    *,
+    balanced: bool = False,
+    weights: Floats | None = None,
+) -> Iterator[tuple[Floats, Floats]]:
+    """Solve for each strength (inverse penalty), from where the one before ended: weights (K, columns), biases (K,).
+
+    The truth is (N,), or (N, K) where documents have several labels. `weights` (N,): how much each document counts.
+    """
+    if truth.ndim == 2:
+        each = [
+            solutions(inputs, (truth[:, label] > 0).astype(np.int64), 2, strengths, balanced=balanced, weights=weights)
+            for label in range(classes)
+        ]
+        for found in zip(*each, strict=True):
+            # Of two classes, yes against no: what tells them apart is the difference of their scores.
+            yield np.stack([w[1] - w[0] for w, _ in found]), np.array([b[1] - b[0] for _, b in found])
+        return
+    from sklearn.linear_model import LogisticRegression
+
+    there, columns = np.unique(truth), inputs.shape[1]
+    model = LogisticRegression(
+        max_iter=ITERATIONS, tol=1e-3, warm_start=True, class_weight="balanced" if balanced else None
+    )
+    for strength in strengths:
+        weight, bias = np.zeros((classes, columns)), np.full(classes, -UNSEEN)
+        if len(there) == 1:
+            bias[there] = UNSEEN
+            yield weight, bias
+            continue
+        model.C = strength
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it has not converged to the last digit does not matter here
+            model.fit(inputs, truth, sample_weight=weights)
+        if len(there) == 2:  # one score says both
+            coefficients, intercept = model.coef_[0] / 2, model.intercept_[0] / 2
+            weight[there[1]], weight[there[0]] = coefficients, -coefficients
+            bias[there[1]], bias[there[0]] = intercept, -intercept
+        else:
+            weight[there], bias[there] = model.coef_, model.intercept_
+        yield weight, bias
+
+
+def losses_of(scores: Floats, truth: NDArray[Any]) -> Floats:
+    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,)."""
+    if truth.ndim == 2:
+        several: Floats = np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean(1)
+        return several
+    lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
+    return lost
