@@ -20,9 +20,10 @@ h2 { font: 600 1.05rem ui-monospace, Menlo, Consolas, monospace; margin: .8rem 0
 h2 b { color: var(--accent); margin-right: .6em; }
 h3 { font-size: .88rem; color: var(--soft); margin: 1rem 0 .2rem; }
 code { font: .88rem ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-table { border-collapse: collapse; font-size: .92rem; width: 100%; }
-td { padding: .3rem .8rem .3rem 0; vertical-align: baseline; border-top: 1px solid var(--line); overflow-wrap: anywhere; }
-td:first-child { min-width: 5rem; }
+table { border-collapse: collapse; font-size: .92rem; width: 100%; table-layout: fixed; }
+td { padding: .3rem .8rem .3rem 0; vertical-align: baseline; border-top: 1px solid var(--line);
+  overflow-wrap: anywhere; }
+td:first-child, td:nth-child(2):not(:last-child) { width: 29%; }
 summary { cursor: pointer; color: var(--soft); font-size: .88rem; margin-top: .8rem; }
 """
 
@@ -98,7 +99,7 @@ def _kind(field: dict[str, Any]) -> str:
         "string": "text",
         "array": "list",
         "integer": "whole number",
-        "null": "nothing",
+        "null": "null",
         "boolean": "true or false",
     }
     kind: str = words.get(field.get("type", ""), field.get("type", "object"))

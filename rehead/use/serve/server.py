@@ -85,9 +85,7 @@ def bind(host: str, port: int) -> socket.socket:
         taken.bind(address)
     except OSError as error:
         taken.close()
-        raise UserError(
-            f"--host={host} --port={port} cannot be listened on ({error.strerror}). Choose another."
-        ) from None
+        raise UserError(f"--host={host} --port={port} cannot be used ({error.strerror}). Choose another.") from None
     return taken
 
 
