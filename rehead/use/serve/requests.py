@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from rehead.use.serve.answers import RefusedError
@@ -17,6 +17,11 @@ from rehead.use.serve.options import Limits
 T = TypeVar("T", bound=BaseModel)
 
 HALF_A_CHARACTER = "an escape in it is no character: half of a surrogate pair, or not four hexadecimal digits"
+
+
+def _whole(number: object) -> object:
+    """Take 2.0 for 2: JSON knows one kind of number."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 class Asked(BaseModel):
@@ -93,19 +98,28 @@ class Kinds:
             "Attention",
             __base__=Attention,
             text=(text, ...),
-            layer=(Annotated[int, Field(ge=1, le=max(1, layers))], 1),
-            head=(Annotated[int, Field(ge=1, le=max(1, heads))], _left_out("Left out: the mean of all heads.")),
+            layer=(Annotated[int, Field(ge=1, le=max(1, layers)), BeforeValidator(_whole)], 1),
+            head=(
+                Annotated[int, Field(ge=1, le=max(1, heads)), BeforeValidator(_whole)],
+                _left_out("Left out: the mean of all heads."),
+            ),
         )
         self.generate = create_model(
             "Generate",
             __base__=Generate,
             prompt=(short, ""),
-            tokens=(Annotated[int, Field(ge=1, le=limits.generate_tokens)], min(100, limits.generate_tokens)),
+            tokens=(
+                Annotated[int, Field(ge=1, le=limits.generate_tokens), BeforeValidator(_whole)],
+                min(100, limits.generate_tokens),
+            ),
             temperature=(Annotated[float, Field(ge=0, le=100)], 0.8),
-            top_k=(Annotated[int, Field(ge=1)], _left_out("Choose among so many of the likeliest tokens.")),
+            top_k=(
+                Annotated[int, Field(ge=1), BeforeValidator(_whole)],
+                _left_out("Choose among so many of the likeliest tokens."),
+            ),
             top_p=(Annotated[float, Field(gt=0, le=1)], 0.95),
             repetition_penalty=(Annotated[float, Field(gt=0, le=100)], 1.0),
-            seed=(Annotated[int, Field(ge=0, lt=2**63)], 0),
+            seed=(Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)], 0),
         )
 
 
