@@ -58,6 +58,12 @@ COMMANDS: dict[str, Command] = {
         "evaluate",
         "measure a classifier on labelled text",
     ),
+    "predict": Command(
+        "rehead.use.predict",
+        "PredictOptions",
+        "predict",
+        "give texts labels and probabilities",
+    ),
     "compare": Command(
         "rehead.compare.command",
         "CompareOptions",

@@ -111,6 +111,7 @@ HEAVY = (
         ["pretrain", "--help"],
         ["finetune", "--help"],
         ["evaluate", "--help"],
+        ["predict", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
         ["serve", "--help"],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from rehead.finetune.options import FinetuneOptions
 from rehead.progress import duration
-from rehead.training.again import again
+from rehead.training.again import say_again
 
 if TYPE_CHECKING:
     from rehead.finetune.fit import Fitted
@@ -24,9 +22,7 @@ def command(options: FinetuneOptions) -> int:
     try:
         fitted = run_finetuning(options)
     except Stopped as stopped:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
-        return 128 + stopped.signum
+        return say_again(stopped)
     if fitted is not None:
         print(_summary(options, fitted))
     return 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.model.model import Model
-from rehead.model.reading import distinct_grams, vectors_of_ids
+from rehead.model.reading import distinct_rows, vectors_of_ids
 from rehead.model.spread import rows_in
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _words(model: Model, ids: Sequence[Ints]) -> Any:  # noqa: ANN401 (scipy's)
 
     columns, counts = [], []
     for begin in range(0, len(ids), GROUP):
-        grams = distinct_grams(model.base, ids[begin : begin + GROUP])
+        grams = distinct_rows(model.base, ids[begin : begin + GROUP])
         columns.append(grams.rows)
         counts.append(np.bincount(grams.document, minlength=len(ids[begin : begin + GROUP])))
     rows = np.concatenate(columns) if columns else np.zeros(0, np.int64)

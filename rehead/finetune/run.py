@@ -10,7 +10,6 @@ RUN/
 from __future__ import annotations
 
 import dataclasses
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,10 +33,10 @@ from rehead.text.order import number
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
+from rehead.training.again import interrupted
 from rehead.training.directory import forget, let_go, tidy
 from rehead.training.distributed import World
 from rehead.training.distributed import world as join_world
-from rehead.training.stopping import Stopped
 
 UNLABELLED = 50_000  # documents without labels that are kept at most
 SAMPLE = 71  # what a random choice is for, as part of its key
@@ -61,14 +60,10 @@ def finetune(
         if isinstance(given := options.get(name), str | Path):
             options[name] = [str(given)]
     start = None if base is None else Path(base)
-    try:
+    with interrupted(f"finetune(…, out={str(out)!r}, resume=True)"):
         fitted = run_finetuning(
             FinetuneOptions(labelled=[str(path) for path in paths], out=Path(out), base=start, **options)
         )
-    except Stopped as stopped:
-        if stopped.signum == signal.SIGINT:
-            raise KeyboardInterrupt(f"stopped. Go on with finetune(…, out={str(out)!r}, resume=True)") from None
-        sys.exit(128 + stopped.signum)
     return load(out) if fitted is None else fitted.run
 
 

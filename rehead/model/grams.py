@@ -42,9 +42,18 @@ class Grams(NamedTuple):
         return Grams(*(each[which] for each in self))
 
 
+class DistinctRows(NamedTuple):
+    """The rows of some documents, one document after the other, each row once in a document and in their order."""
+
+    rows: Ints
+    document: Ints
+    "Which of the documents, from 0."
+    documents: int
+
+
 def rows_of(base: Base) -> Tensor | None:
-    """Give the row of each slot of a model's n-grams, where documents are read: (slots,)."""
-    return None if base.ngrams is None else base.ngrams.rows.to("cpu", torch.int64)
+    """Give the row of each slot of a model's n-grams, where documents are read: (slots,), float32 as they are kept."""
+    return None if base.ngrams is None else base.ngrams.rows.cpu()
 
 
 def find_grams(texts: Sequence[Ints], config: ModelConfig, slots: Tensor | None) -> Grams:
@@ -56,7 +65,7 @@ def find_grams(texts: Sequence[Ints], config: ModelConfig, slots: Tensor | None)
     found = [Grams(ids, document, start, np.ones_like(ids))]
     for n in range(2, min(config.ngrams, len(ids)) + 1):
         assert slots is not None  # noqa: S101 (for the type checker)
-        rows = slots[ngram_buckets(torch.from_numpy(ids)[None], n, len(slots))[0]].numpy()
+        rows = _rows_of_runs(ids, n, slots)
         here = slice(len(rows))
         known = (rows != NO_ROW) & whole_runs(start, lengths[document], n)
         found.append(Grams(rows + config.ntokens, document[here], start[here], np.full(len(rows), n)).some(known))
@@ -66,6 +75,34 @@ def find_grams(texts: Sequence[Ints], config: ModelConfig, slots: Tensor | None)
     # Numpy sorts numbers of 16 bits by counting, ten times as fast.
     small = joined.document.astype(np.uint16) if len(texts) < 1 << 16 else joined.document
     return joined.some(np.argsort(small, kind="stable"))
+
+
+def find_distinct(texts: Sequence[Ints], config: ModelConfig, slots: Tensor | None) -> DistinctRows:
+    """Find the rows of some documents' tokens and n-grams, each once: `each_once` of `find_grams`, in a third of it.
+
+    Where in the document they stand is not asked for, so sorting one number per n-gram does it all.
+    """
+    lengths = np.array([len(each) for each in texts], np.int64)
+    ids = np.concatenate(texts) if len(texts) else np.zeros(0, np.int64)
+    first = np.repeat(np.arange(len(texts)) * rows_in(config), lengths)  # of the document, in the numbers below
+    ends = np.cumsum(lengths)
+    left = np.repeat(ends, lengths) - np.arange(len(ids))  # tokens to the document's end, this one counted
+    found = [first + ids]
+    for n in range(2, min(config.ngrams, len(ids)) + 1):
+        assert slots is not None  # noqa: S101 (for the type checker)
+        rows = _rows_of_runs(ids, n, slots)
+        known = np.flatnonzero((rows != NO_ROW) & (left[: len(rows)] >= n))
+        found.append(first[known] + config.ntokens + rows[known])
+    numbers = np.sort(np.concatenate(found))
+    numbers = numbers[np.diff(numbers, prepend=-1) != 0]
+    document, rows = np.divmod(numbers, rows_in(config))
+    return DistinctRows(rows, document, len(texts))
+
+
+def _rows_of_runs(ids: Ints, n: int, slots: Tensor) -> Ints:
+    """Look up the row of every run of n tokens: (T) → (T − n + 1)."""
+    found: Ints = slots[ngram_buckets(torch.from_numpy(ids)[None], n, len(slots))[0]].long().numpy()
+    return found
 
 
 def each_once(grams: Grams, config: ModelConfig) -> Grams:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier
-from rehead.model.grams import Grams, each_once, find_grams, rows_of
+from rehead.model.grams import DistinctRows, find_distinct, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.layers import Layer
 from rehead.model.model import Model
@@ -130,11 +130,10 @@ def class_logits(
 ) -> Floats:
     """Give the classifier's scores of each text: (N, K). `reading` is that of the run, unless given."""
     bare, known = _parts(model, tokenizer)
-    if not isinstance(bare.head, ClassifierHead) or not isinstance(bare.head_config, Classifier):
-        raise ConfigError("this model has no classifier head. Fine-tune it on labelled text first (rehead finetune).")
+    classes = _check_classifier(bare).classes
     if reading is None:
         reading = Reading.of(model) if isinstance(model, Run) else Reading()
-    logits = np.zeros((len(texts), bare.head_config.classes), np.float32)
+    logits = np.zeros((len(texts), classes), np.float32)
     with _at_rest(bare):
         for begin, ids in _encoded(known, texts):
             logits[begin : begin + len(ids)] = score_ids(bare, ids, reading, batch_tokens)
@@ -143,8 +142,24 @@ def class_logits(
 
 def class_probabilities(run: Run, texts: Sequence[str], *, batch_tokens: int = 16_384) -> Floats:
     """Give the probability of each class for each text: (N, K). They sum to 1, unless the run is multi-label."""
-    scores = class_logits(run, None, texts, batch_tokens=batch_tokens)
-    assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (class_logits has checked)
+    return _probabilities(run, class_logits(run, None, texts, batch_tokens=batch_tokens))
+
+
+def class_probabilities_of_ids(run: Run, ids: Sequence[Ints], *, batch_tokens: int = 16_384) -> Floats:
+    """Give the same for texts that are encoded already, by `encode_texts`."""
+    model, _ = _parts(run, None)
+    _check_classifier(model)
+    with _at_rest(model):
+        return _probabilities(run, score_ids(model, ids, Reading.of(run), batch_tokens))
+
+
+def encode_texts(run: Run, texts: Sequence[str]) -> list[Ints]:
+    """Encode texts as a run reads them."""
+    return encode(_parts(run, None)[1], texts)
+
+
+def _probabilities(run: Run, scores: Floats) -> Floats:
+    assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (whoever scored has checked)
     given: Floats = run.model.head.probabilities(torch.from_numpy(scores)).numpy()
     return given
 
@@ -153,6 +168,8 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
     """Score documents that are encoded already: (N, K). The model is to be in evaluation mode."""
     assert isinstance(model.head, ClassifierHead)  # noqa: S101 (for the type checker)
     with torch.no_grad():
+        if model.head.config.pooling == "distinct" and _short(model, ids, reading):
+            return _scores_by_rows(model, ids, batch_tokens)
         if reads_whole(model, reading):
             longest = reading.limit(model.base)
             vectors = torch.from_numpy(vectors_of_ids(model, ids, longest=longest, batch_tokens=batch_tokens))
@@ -161,8 +178,33 @@ def score_ids(model: Model, ids: Sequence[Ints], reading: Reading, batch_tokens:
             pieces, parts = cut(ids, reading.limit(model.base), reading.long)
             vectors = torch.from_numpy(pooled_parts(model, parts, batch_tokens)).to(_device(model))
             scores = _averaged(model.head.score(vectors).float().cpu().numpy(), pieces, len(ids))  # (P, K) → (N, K)
-        if model.head.words is not None:  # of the whole document
-            scores = scores + _word_scores(model.base, model.head.words, ids, batch_tokens)
+        if (words := model.head.words) is not None:  # of the whole document
+            found = [_word_scores(words, distinct_rows(model.base, group)) for group in _in_order(ids, batch_tokens)]
+            scores = scores + torch.cat(found).float().cpu().numpy()
+    return scores
+
+
+def _short(model: Model, ids: Sequence[Ints], reading: Reading) -> bool:
+    """Tell whether every document is read as one piece."""
+    longest = max(map(len, ids), default=0)
+    return reading.longest is None and (
+        longest <= min(LONGEST, model.config.maxlen) or longest <= reading.limit(model.base)
+    )
+
+
+def _scores_by_rows(model: Model, ids: Sequence[Ints], budget: int) -> Floats:
+    """Score documents that nothing but their different tokens and n-grams is asked of, which are found once: (N, K)."""
+    head = model.head
+    assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
+    scores = np.zeros((len(ids), head.config.classes), np.float32)
+    begin = 0
+    for group in _in_order(ids, budget):
+        there = distinct_rows(model.base, group)
+        found = head.score(_mean_of_rows(model.base, there)).float()
+        if head.words is not None:
+            found = found + _word_scores(head.words, there)
+        scores[begin : begin + len(group)] = found.cpu().numpy()
+        begin += len(group)
     return scores
 
 
@@ -198,7 +240,8 @@ def pooled_parts(model: Model, parts: Sequence[Ints], batch_tokens: int = 16_384
                     found = mean_of_distinct(model.base, group)
                 else:
                     counts = torch.tensor([max(1, len(each)) for each in group], device=_device(model))
-                    found = _bag_sums(model.base, find_grams(group, model.config, rows_of(model.base)), len(group))
+                    grams = find_grams(group, model.config, rows_of(model.base))
+                    found = _bag_sums(model.base, grams.rows, grams.document, len(group))
                     found = found / counts[:, None]
                 vectors[begin : begin + len(group)] = found.cpu().numpy()
                 begin += len(group)
@@ -225,6 +268,12 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Ints]:
     return [np.array(each, np.int64) for each in tokenizer.encode_batch(list(texts))]
 
 
+def _check_classifier(model: Model) -> Classifier:
+    if not isinstance(model.head, ClassifierHead) or not isinstance(model.head_config, Classifier):
+        raise ConfigError("this model has no classifier head. Fine-tune it on labelled text first (rehead finetune).")
+    return model.head_config
+
+
 def _parts(model: Run | Model, tokenizer: Tokenizer | None) -> tuple[Model, Tokenizer]:
     if isinstance(model, Run):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -241,14 +290,21 @@ class _at_rest:  # noqa: N801 (reads as a phrase)
         self.model, self.no_grad = model, torch.no_grad()
 
     def __enter__(self) -> None:
-        self.modes = [(each, each.training) for each in self.model.modules()]
-        self.model.eval()
+        self.busy = _in_training(self.model)
+        for each in self.busy:
+            each.training = False
         self.no_grad.__enter__()
 
     def __exit__(self, *error: Any) -> None:  # noqa: ANN401 (what Python gives)
         self.no_grad.__exit__(*error)
-        for each, training in self.modes:
-            each.training = training
+        for each in self.busy:
+            each.training = True
+
+
+def _in_training(module: nn.Module) -> list[nn.Module]:
+    """List what is in training mode. To name all parts, as `modules()` does, would take longer than a short text."""
+    below = [each for child in module.children() for each in _in_training(child)]
+    return [module, *below] if module.training else below
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Iterator[tuple[int, list[Ints]]]:
@@ -273,47 +329,47 @@ def _in_order(parts: Sequence[Ints], budget: int) -> Iterator[Sequence[Ints]]:
 
 def mean_of_distinct(base: Base, parts: Sequence[Ints]) -> Tensor:
     """Average the embeddings of each document's different tokens and n-grams: (documents, H)."""
-    grams = distinct_grams(base, parts)
-    counts = np.maximum(np.bincount(grams.document, minlength=len(parts)), 1)
-    total = _bag_sums(base, grams, len(parts))
+    return _mean_of_rows(base, distinct_rows(base, parts))
+
+
+def distinct_rows(base: Base, parts: Sequence[Ints]) -> DistinctRows:
+    """Find the tokens and n-grams of documents that the base has rows for, each once in a document."""
+    return find_distinct(parts, base.config, rows_of(base))
+
+
+def _mean_of_rows(base: Base, there: DistinctRows) -> Tensor:
+    """Average the embeddings of each document's rows: (documents, H)."""
+    total = _bag_sums(base, there.rows, there.document, there.documents)
+    counts = np.maximum(np.bincount(there.document, minlength=there.documents), 1)
     return total / torch.from_numpy(counts).to(total)[:, None]
 
 
-def distinct_grams(base: Base, parts: Sequence[Ints]) -> Grams:
-    """Find the tokens and n-grams of documents that the base has rows for, each once in a document."""
-    return each_once(find_grams(parts, base.config, rows_of(base)), base.config)
+def _word_scores(words: Words, there: DistinctRows) -> Tensor:
+    """Score documents by their different tokens and n-grams: (documents, K)."""
+    share = words.idf.cpu().numpy()[there.rows]
+    length = np.sqrt(np.bincount(there.document, weights=share**2, minlength=there.documents))
+    share = share / np.maximum(length, 1e-12)[there.document]
+    rows, starts = _bags(there.rows, there.document, there.documents, words.weight.device)
+    each = torch.from_numpy(share.astype(np.float32)).to(words.weight.device)
+    return F.embedding_bag(rows, words.weight, starts, mode="sum", per_sample_weights=each)
 
 
-def _word_scores(base: Base, words: Words, ids: Sequence[Ints], budget: int) -> Floats:
-    """Score documents by their different tokens and n-grams: (N, K)."""
-    idf, found = words.idf.cpu().numpy(), []
-    for group in _in_order(ids, budget):
-        grams = distinct_grams(base, group)
-        share = idf[grams.rows]
-        length = np.sqrt(np.bincount(grams.document, weights=share**2, minlength=len(group)))
-        share = share / np.maximum(length, 1e-12)[grams.document]
-        rows, starts = _bags(grams, len(group), words.weight.device)
-        each = torch.from_numpy(share.astype(np.float32)).to(words.weight.device)
-        found.append(F.embedding_bag(rows, words.weight, starts, mode="sum", per_sample_weights=each))
-    scores: Floats = torch.cat(found).float().cpu().numpy()
-    return scores
+def _bags(rows: Ints, document: Ints, documents: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Give rows and where each document's begin, as `embedding_bag` takes them."""
+    starts = np.searchsorted(document, np.arange(documents))
+    return torch.from_numpy(rows).to(device), torch.from_numpy(starts).to(device)
 
 
-def _bags(grams: Grams, documents: int, device: torch.device, first: int = 0) -> tuple[Tensor, Tensor]:
-    """Give rows and where each document's begin, as `embedding_bag` takes them; `first` is row 0 of the table."""
-    starts = np.searchsorted(grams.document, np.arange(documents))
-    return torch.from_numpy(grams.rows - first).to(device), torch.from_numpy(starts).to(device)
-
-
-def _bag_sums(base: Base, grams: Grams, documents: int) -> Tensor:
-    """Add up the embeddings of each document's tokens and n-grams: (documents, H)."""
+def _bag_sums(base: Base, rows: Ints, document: Ints, documents: int) -> Tensor:
+    """Add up the embeddings of each document's tokens and n-grams, one document after the other: (documents, H)."""
+    tokens = rows < base.config.ntokens
     total = torch.zeros(documents, base.config.nhid, device=base.embedding.weight.device)
-    tables = [(base.embedding.weight, grams.size == 1, 0, base.scale)]
+    tables = [(base.embedding.weight, tokens, 0, base.scale)]
     if base.ngrams is not None:
-        tables.append((base.ngrams.weight, grams.size > 1, base.config.ntokens, 1.0))
+        tables.append((base.ngrams.weight, ~tokens, base.config.ntokens, 1.0))
     for weight, which, first, scale in tables:
-        rows, starts = _bags(grams.some(which), documents, total.device, first)
-        total += F.embedding_bag(rows, weight, starts, mode="sum") * scale
+        some, starts = _bags(rows[which] - first, document[which], documents, total.device)
+        total += F.embedding_bag(some, weight, starts, mode="sum") * scale
     return total
 
 
@@ -360,5 +416,5 @@ def learn_spread(model: Model, ids: Sequence[Ints]) -> None:
     """Have a base keep how these documents lie in its space: `rehead.model.spread`."""
     frequency = np.zeros(rows_in(model.config), np.int64)
     for group in _in_order(ids, 1 << 18):
-        frequency += np.bincount(distinct_grams(model.base, group).rows, minlength=len(frequency))
+        frequency += np.bincount(distinct_rows(model.base, group).rows, minlength=len(frequency))
     model.base.spread.learn(vectors_of_ids(model, ids), frequency)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
-from rehead.training.again import again
+from rehead.training.again import say_again
 
 __all__ = ["PretrainOptions", "command"]
 
@@ -22,9 +20,7 @@ def command(options: PretrainOptions) -> int:
     try:
         run = run_pretraining(options)
     except Stopped as stopped:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
-        return 128 + stopped.signum
+        return say_again(stopped)
     if run is not None:
         print(_summary(options.out, run.details))
     return 0

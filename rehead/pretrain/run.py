@@ -13,7 +13,6 @@ Under torchrun the first process prepares and writes; the others wait, then read
 from __future__ import annotations
 
 import dataclasses
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -39,13 +38,13 @@ from rehead.text.store import TokenStore, build_store
 from rehead.text.store_part import StorePart, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
+from rehead.training.again import interrupted
 from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase, State, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
-from rehead.training.stopping import Stopped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,15 +62,9 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     known = {each.name for each in dataclasses.fields(PretrainOptions)}
     if unknown := sorted(options.keys() - known):
         raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
-    try:
+    with interrupted(f"pretrain(…, out={str(out)!r}, resume=True)"):
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
-    except Stopped as stopped:
-        if stopped.signum == signal.SIGINT:
-            raise KeyboardInterrupt(f"stopped. Go on with pretrain(…, out={str(out)!r}, resume=True)") from None
-        sys.exit(128 + stopped.signum)
-    if run is None:
-        return load(out)
-    return run
+    return load(out) if run is None else run
 
 
 def run_pretraining(options: PretrainOptions) -> Run | None:

@@ -61,19 +61,23 @@ class Texts:
         return self._finished_bytes + (self._reading.position if self._reading else 0)
 
     def __iter__(self) -> Iterator[Document]:
-        self.skipped = Counter(self._left_out)
-        self._finished_bytes = 0
         anything = False
-        for source in self.files:
-            with InputFile(source.path, source.name) as self._reading:
-                rows = read_rows(self._reading, source.format, self.options)
-                for line, text, _ in kept_rows(rows, source, self.options, self.skipped):
-                    anything = True
-                    yield Document(text, source.name, line)
-            self._reading = None
-            self._finished_bytes += source.size
+        for source, rows in self.each_file():
+            for line, text, _ in kept_rows(rows, source, self.options, self.skipped):
+                anything = True
+                yield Document(text, source.name, line)
         if not anything:
             raise UserError(f"{self.files[0].name}: no text is left: all that was found is empty.")
+
+    def each_file(self, *, whole: bool = False) -> Iterator[tuple[Source, Iterator[Row]]]:
+        """Give every file with its rows, empty ones and blank lines among them; `whole` as in `read_rows`."""
+        self.skipped = Counter(self._left_out)
+        self._finished_bytes = 0
+        for source in self.files:
+            with InputFile(source.path, source.name) as self._reading:
+                yield source, read_rows(self._reading, source.format, self.options, whole=whole)
+            self._reading = None
+            self._finished_bytes += source.size
 
     def fingerprint(self) -> str:
         """Hash of the files' contents and of the options that change what is read out of them."""
@@ -97,14 +101,25 @@ def _what_counts(kind: str, options: ReadOptions) -> tuple[object, ...]:
     return (options.skip_empty,)
 
 
-def read_rows(file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False) -> Iterator[Row]:
-    """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None."""
+def read_rows(
+    file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False, whole: bool = False
+) -> Iterator[Row]:
+    """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None.
+
+    With `whole`, all columns of the row stand in the place of the label; plain text has one, called text.
+    """
     if kind in ("csv", "tsv"):
-        return csv_rows(file, options, kind, labelled=labelled)
+        return csv_rows(file, options, kind, labelled=labelled, whole=whole)
     if kind == "jsonl":
-        return json_rows(file, options, labelled=labelled)
+        return json_rows(file, options, labelled=labelled, whole=whole)
     if kind == "parquet":
-        return parquet_rows(file, options, labelled=labelled)
+        return parquet_rows(file, options, labelled=labelled, whole=whole)
+    rows = _text_rows(file, kind, options)
+    return ((line, text, {"text": text}) for line, text, _ in rows) if whole else rows
+
+
+def _text_rows(file: InputFile, kind: str, options: ReadOptions) -> Iterator[Row]:
+    """Read plain text, cut into documents as the options say."""
     if kind == "spm":
         return ((line, text and join_pieces(text), None) for line, text, _ in _line_rows(file, options))
     if options.documents == "block":

@@ -17,7 +17,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from rehead.errors import UserError
@@ -60,6 +61,7 @@ class UnknownColumnError(UserError):
 
 
 # (line, text, label): a blank line between rows has None for its text. A plain tuple, since there may be millions.
+# Where rows are asked for whole, all their columns stand in the place of the label: {name: value}.
 Row = tuple[int, str | None, Any]
 
 
@@ -76,7 +78,9 @@ def find_columns(columns: Sequence[str], options: ReadOptions, at: str, *, label
     return [text, label]
 
 
-def csv_rows(file: InputFile, options: ReadOptions, kind: str, *, labelled: bool) -> Iterator[Row]:
+def csv_rows(
+    file: InputFile, options: ReadOptions, kind: str, *, labelled: bool = False, whole: bool = False
+) -> Iterator[Row]:
     """Read a csv or tsv file."""
     delimiter = options.delimiter_in(kind)
     header: list[str] = []
@@ -85,6 +89,8 @@ def csv_rows(file: InputFile, options: ReadOptions, kind: str, *, labelled: bool
         if not header:
             header = fields
             at = _header_columns(header, options, place(file.name, line, kind), delimiter, labelled) if header else []
+            if whole:
+                _check_names(header, place(file.name, line, kind))
         elif not fields:
             yield line, None, None
         elif len(fields) != len(header):
@@ -97,11 +103,13 @@ def csv_rows(file: InputFile, options: ReadOptions, kind: str, *, labelled: bool
                 f"{place(file.name, line, kind)}: {_count(len(fields), 'field')}, but the header names {len(header)} "
                 f"({list_columns(header)}). {advice}"
             )
+        elif whole:
+            yield line, fields[at[0]], dict(zip(header, fields, strict=True))
         else:
             yield line, fields[at[0]], fields[at[1]] if labelled else None
 
 
-def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Iterator[Row]:
+def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool = False, whole: bool = False) -> Iterator[Row]:
     """Read a file with one JSON object per line."""
     records = _json_records(file, options.document_limit)
     first, chosen = _json_columns(records, file.name, options, labelled)
@@ -123,48 +131,79 @@ def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Itera
         text = _text(record[chosen[0]], at)
         if "\\u" in line:
             check_whole(text, at)
-        yield number, text, record.get(chosen[1]) if labelled else None
+        yield number, text, record if whole else record.get(chosen[1]) if labelled else None
 
 
-def parquet_rows(file: InputFile, options: ReadOptions, *, labelled: bool) -> Iterator[Row]:
+def parquet_rows(
+    file: InputFile, options: ReadOptions, *, labelled: bool = False, whole: bool = False
+) -> Iterator[Row]:
     """Read a parquet file."""
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise UserError(f"{file.name}: parquet needs the pyarrow package: pip install 'rehead[formats]'.") from error
     number = 1
-    try:
-        # Without pre-buffering, pages are read as they are needed, not a whole row group ahead.
-        table = pyarrow.parquet.ParquetFile(file.seekable(), pre_buffer=False, buffer_size=1 << 20)
+    with _parquet(file, lambda: number) as table:
         columns = list(table.schema_arrow.names)
         chosen = [columns[each] for each in find_columns(columns, options, file.name, labelled=labelled)]
-        for name in chosen:
-            if columns.count(name) > 1:
-                raise UserError(f"{file.name}: two columns are called {name!r}. Rename one in the file.")
+        read = columns if whole else chosen
+        _check_names([name for name in columns if name in read], file.name)
         total = max(1, table.metadata.num_rows)
         size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
-        for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=chosen):
+        for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=read):
             texts = batch.column(chosen[0]).to_pylist()
-            labels = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
-            for row, (value, label) in enumerate(zip(texts, labels, strict=True), number):
+            if whole:
+                more = batch.to_pylist()
+            else:
+                more = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
+            for row, (value, label) in enumerate(zip(texts, more, strict=True), number):
                 at = place(file.name, row, "parquet")
                 if utf8_size(text := _text(value, at)) > options.document_limit:
                     raise UserError(f"{at}: the text is longer than --max-document-mb allows. Cut it, or allow more.")
                 yield row, text, label
             number += len(texts)
             file.fraction = min(1.0, (number - 1) / total)
+
+
+@contextmanager
+def _parquet(file: InputFile, row: Callable[[], int] = lambda: 1) -> Iterator[Any]:
+    """Open a parquet file; what goes wrong with it is said with the row that it has come to."""
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(f"{file.name}: parquet needs the pyarrow package: pip install 'rehead[formats]'.") from error
+    try:
+        # Without pre-buffering, pages are read as they are needed, not a whole row group ahead.
+        yield pyarrow.parquet.ParquetFile(file.seekable(), pre_buffer=False, buffer_size=1 << 20)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
-        raise UserError(
-            f"{file.name}: not a parquet file, or a damaged one, from row {number} on ({error})."
-        ) from error
+        raise UserError(f"{file.name}: not a parquet file, or a damaged one, from row {row()} on ({error}).") from error
+
+
+def column_names(file: InputFile, kind: str, options: ReadOptions) -> list[str]:
+    """Name all columns of a file. Those of jsonl are only known when it has been read to its end."""
+    if kind in ("csv", "tsv"):
+        records = _csv_records(file, options.document_limit, options.delimiter_in(kind), options.no_quotes)
+        return next((fields for _, fields in records if fields), [])
+    if kind == "jsonl":
+        objects = (record for _, _, record in _json_records(file, options.document_limit) if record)
+        return list(dict.fromkeys(itertools.chain.from_iterable(objects)))
+    if kind == "parquet":
+        with _parquet(file) as table:
+            return list(table.schema_arrow.names)
+    return ["text"]
 
 
 def list_columns(columns: Sequence[str]) -> str:
     """List columns for a message, in not too many words."""
     shown = ", ".join(map(_clipped, columns[:20]))
     return (shown or "none") + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+
+
+def _check_names(columns: Sequence[str], at: str) -> None:
+    """Refuse columns that cannot be told apart by their names."""
+    seen: set[str] = set()
+    for name in columns:
+        if name in seen:
+            raise UserError(f"{at}: two columns are called {_clipped(name)!r}. Rename one in the file.")
+        seen.add(name)
 
 
 def _find_column(role: str, columns: Sequence[str], wanted: str | None, usual: Sequence[str], at: str) -> int:

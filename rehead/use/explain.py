@@ -4,10 +4,11 @@
     first.label, first.probability                                        # negative, 0.93
     [(first.text[each.begin : each.end], each.weight) for each in first.words]   # … ("dull", 2.1) …
 
-A word's weight is by how much the label's log-odds fall when the word is taken out, wherever it stands in the text. So
-it is towards the label if it is above 0, and against it if below; 0.7 doubles the odds. Words that stand in a text more
-than once share what they do together: a document's different words are what most classifiers read, and one "great" of
-two could go without being missed. Weights do not add up to the log-odds: words work together.
+A word's weight is by how much the label's log-odds fall when the word is taken out. So it is towards the label if it is
+above 0, and against it if below; 0.7 halves the odds. Weights do not add up to the log-odds: words work together.
+
+Where no layer reads, a word is taken out wherever it stands in the text, and its places share what that does: such a
+classifier reads which words there are, and one "great" of two would not be missed. Layers read each where it stands.
 
 Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones, and sooner
 than by the other ways that were tried (docs/explaining.md, bench/explain.py).
@@ -22,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError, shown
-from rehead.model.reading import Reading, score_ids
+from rehead.model.reading import Reading
 from rehead.text.spans import Span, touching, word_spans
-from rehead.use.gradients import token_shares
 from rehead.use.labeller import Labeller
-from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
+from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +79,7 @@ def explain(labeller: Labeller, texts: Sequence[str], *, label: str | None = Non
 
 def word_weights(labeller: Labeller, text: str, label: int) -> tuple[list[Span], NDArray[np.float64]]:
     """Find the words of a text, and what each does to a label's log-odds."""
-    run, several = labeller.run, labeller.several
+    run = labeller.run
     if run.tokenizer is None:
         raise UserError("this classifier has no tokenizer, so it cannot read a text. Save one beside its weights.")
     encoded, tokens = run.tokenizer.encode_with_spans(text)
@@ -87,19 +87,29 @@ def word_weights(labeller: Labeller, text: str, label: int) -> tuple[list[Span],
     numbers: dict[str, int] = {}
     word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
     touch = touching(tokens, spans)
-    groups = Groups(touch.token, word[touch.word], len(numbers))
-    exact = word_scores_without(run.model, ids, groups)  # (1 + G, K)
-    shares: NDArray[np.float64] = np.zeros(len(spans))
+    every = Groups(touch.token, word[touch.word], len(numbers))  # a group for each different word
+    exact = word_scores_without(run.model, ids, every)  # (1 + G, K)
     if sums_rows(run.model):
-        exact += vector_scores_without(run.model, ids, groups, reading)
-    else:
-        exact += score_ids(run.model, [ids], reading) - exact[0]
-        by_token = token_shares(run.model, ids, slope_of_log_odds(exact[0], label, several=several), reading)
-        among = np.bincount(touch.token, minlength=len(ids))[touch.token]  # words that a token touches
-        np.add.at(shares, touch.word, by_token[touch.token] / among)
-    odds = log_odds(exact, label, several=several)
-    together = (odds[0] - odds[1:]) / np.bincount(word, minlength=len(numbers))
-    return spans, together[word] + shares
+        exact += vector_scores_without(run.model, ids, every, reading)
+        return spans, _shared(fall(exact, label, several=labeller.several), word)
+    alone = Groups(touch.token, touch.word, len(spans))  # a group for each word where it stands
+    scores = vector_scores_blank(run.model, ids, alone, reading) + exact[0]
+    exact += scores[0] - exact[0]
+    weights = fall(scores, label, several=labeller.several)
+    return spans, weights + _shared(fall(exact, label, several=labeller.several), word)
+
+
+def fall(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArray[np.float64]:
+    """Say by how much a label's log-odds fall from the first row of scores (1 + G, K) to each of the others: (G,)."""
+    odds = log_odds(scores, label, several=several)
+    lost: NDArray[np.float64] = odds[0] - odds[1:]
+    return lost
+
+
+def _shared(together: NDArray[np.float64], word: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share out what different words do among the places where they stand."""
+    shares: NDArray[np.float64] = (together / np.maximum(np.bincount(word, minlength=len(together)), 1))[word]
+    return shares
 
 
 def log_odds(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArray[np.float64]:
@@ -110,14 +120,3 @@ def log_odds(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArr
     highest = others.max(1)
     given: NDArray[np.float64] = scores[:, label] - highest - np.log(np.exp(others - highest[:, None]).sum(1))
     return given
-
-
-def slope_of_log_odds(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArray[np.float64]:
-    """Say how a label's log-odds grow with each of the scores (K,): (K,)."""
-    slope = np.zeros(len(scores))
-    if not several:
-        others = np.delete(scores, label)
-        share = np.exp(others - others.max())
-        slope[np.arange(len(scores)) != label] = -share / share.sum()
-    slope[label] = 1.0
-    return slope

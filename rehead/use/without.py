@@ -1,14 +1,20 @@
 """What a classifier would say of a document if some of its tokens were not there: one document, many groups of tokens.
 
 Where a document is a sum of rows (its different tokens and n-grams, or all of them), nothing is read again: the rows of
-a group are subtracted from the sum, which is exact. A row that also stands elsewhere in the document stays. Nothing
-closes up over a gap: the n-grams that went over it are gone, and no others come.
+a group are subtracted from the sum, which is exact. A row that also stands elsewhere in the document stays.
 
-Shapes: G groups, H hidden width, K classes. Results have 1 + G rows: the first is the whole document.
+Layers have to read again, with the embeddings of the group blank: the pieces of a long document that the group is in,
+many variants of a piece at once. Blank tokens keep their places, since a gap that closed would shift all that stands
+behind it, and so drown what the group itself did (docs/explaining.md).
+
+Either way the n-grams that a token of the group is in go with it, and no others come.
+
+Shapes: G groups, T tokens, H hidden width, K classes. Results have 1 + G rows: the first is the whole document.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +26,7 @@ from rehead.model.config import Classifier
 from rehead.model.grams import Grams, find_grams, rows_of
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
-from rehead.model.reading import Reading, is_bag
+from rehead.model.reading import Reading, is_bag, reads_whole
 from rehead.text.long_documents import cut_long
 
 if TYPE_CHECKING:
@@ -28,6 +34,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+
+BATCH = 16_384  # tokens that layers read at once
 
 
 class Groups:
@@ -64,10 +72,26 @@ def vector_scores_without(model: Model, ids: Ints, groups: Groups, reading: Read
         sums = _sums(model.base, rows, np.zeros_like(rows), 1) - sums  # (1 + G, H)
         left = counted.sum() - np.append(0, np.bincount(group, weights=counted[entry], minlength=groups.count))
         sums[left == 0] = 0.0  # and not what rounding leaves
-        with torch.no_grad():
-            found = head.score(sums / torch.from_numpy(np.maximum(left, 1)).to(sums)[:, None])
-        scores += found.double().numpy()
+        scores += _scored(head, sums / torch.from_numpy(np.maximum(left, 1)).to(sums)[:, None])
     return scores / len(pieces.document)
+
+
+def vector_scores_blank(model: Model, ids: Ints, groups: Groups, reading: Reading) -> Floats:
+    """Score a document by its vector, as layers read it: as it is, and with each of the groups blank: (1 + G, K)."""
+    head, limit = model.head, reading.limit(model.base)
+    assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
+    if not reads_whole(model, reading):
+        pieces = cut_long(np.array([len(ids)], np.int64), limit, reading.long)
+        places = [pieces.read(piece, np.arange(len(ids))) for piece in range(len(pieces.document))]
+        return _changed(
+            ((here, _scored(head, vectors)) for here, vectors in _blanked(model, ids, groups, places, head.pool)),
+            groups.count,
+        ) / len(places)
+    # The mean of all hidden states is scored, whatever piece they were read in.
+    places = [np.arange(begin, min(begin + limit, len(ids))) for begin in range(0, max(1, len(ids)), limit)]
+    found = _blanked(model, ids, groups, places, lambda hidden: hidden.sum(1))
+    sums = _changed(((here, vectors.double().numpy()) for here, vectors in found), groups.count)
+    return _scored(head, torch.from_numpy(sums / max(1, len(ids))).float())
 
 
 def word_scores_without(model: Model, ids: Ints, groups: Groups) -> Floats:
@@ -127,6 +151,42 @@ def _sums(base: Base, rows: Ints, group: Ints, count: int) -> Tensor:
         vectors = weight.detach()[torch.from_numpy(rows[which] - first)]
         total.index_add_(0, torch.from_numpy(group[which]), vectors, alpha=scale)
     return total
+
+
+def _blanked(
+    model: Model, ids: Ints, groups: Groups, places: list[Ints], pool: Callable[[Tensor], Tensor]
+) -> Iterator[tuple[Ints, Tensor]]:
+    """Read pieces as they are, and with each group that is in them blank: the groups, and 1 + as many vectors."""
+    causal = model.reads_causally
+    for where in places:
+        here = groups.at(where)
+        present = np.unique(here.group)
+        there = torch.ones(1 + len(present), len(where), dtype=torch.bool)
+        there[torch.from_numpy(1 + np.searchsorted(present, here.group)), torch.from_numpy(here.token)] = False
+        rows, vectors = torch.from_numpy(ids[where])[None], []
+        with torch.no_grad():
+            for some in torch.split(there, max(1, BATCH // max(1, len(where)))):
+                same = rows.expand(len(some), -1)
+                embedded = model.base.embed(same, some, causal=causal) * some[..., None]
+                vectors.append(pool(model.base(same, causal=causal, embedded=embedded)))
+        yield present, torch.cat(vectors)
+
+
+def _changed(parts: Iterable[tuple[Ints, Floats]], count: int) -> Floats:
+    """Add up what pieces give, each with the groups that change it: (1 + G, …)."""
+    total: Floats | None = None
+    for present, found in parts:
+        total = np.zeros((1 + count, found.shape[1])) if total is None else total
+        total += found[0]
+        total[1 + present] += found[1:] - found[0]
+    assert total is not None  # noqa: S101 (there is always a piece)
+    return total
+
+
+def _scored(head: ClassifierHead, vectors: Tensor) -> Floats:
+    with torch.no_grad():
+        scores: Floats = head.score(vectors).double().numpy()
+    return scores
 
 
 def _ranges(begin: Ints, end: Ints) -> Ints:

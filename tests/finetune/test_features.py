@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from rehead.finetune.features import find_space, read_documents, unevenness
-from rehead.model.reading import distinct_grams, document_vectors, encode, learn_spread, vectors_of_ids
+from rehead.model.reading import distinct_rows, document_vectors, encode, learn_spread, vectors_of_ids
 from rehead.model.run import Run
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
@@ -28,7 +28,7 @@ def test_a_document_as_a_direction_and_as_words(make_base: MakeBase, known: bool
     if known:
         learn_spread(base.model, ids_of(base, reviews(50, 7).texts))
     found, space = read_documents(base.model, ids)
-    rows = [set(distinct_grams(base.model.base, [each]).rows.tolist()) for each in ids]
+    rows = [set(distinct_rows(base.model.base, [each]).rows.tolist()) for each in ids]
     vectors = document_vectors(base, None, texts).astype(np.float64)
     kept = base.model.base.spread
     centre = kept.centre.numpy() if known else vectors.mean(0)

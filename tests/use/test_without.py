@@ -11,10 +11,11 @@ import torch
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
-from rehead.model.reading import Reading, class_logits, cut, encode
+from rehead.model.reading import Reading, class_logits, cut, encode, reads_whole
 from rehead.model.run import Run
 from rehead.model.words import NOTHING
-from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
+from rehead.use import without
+from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without
 from tests.use.classifiers import KINDS, TEXTS, classifier
 
 NONE = -1  # where a token was
@@ -110,3 +111,53 @@ def test_kinds_that_sum_rows_are_those_without_layers_that_read() -> None:
     assert "identity layers" in SUMS
     assert "bag, last" not in SUMS
     assert not any(kind.startswith(("layers", "lab")) for kind in SUMS)
+
+
+def blanked(run: Run, ids: np.ndarray[Any, Any], gone: set[int]) -> np.ndarray[Any, Any]:
+    """Read a document piece by piece, some of its tokens (by place) being blank, and score its vector."""
+    model, reading, head = run.model, Reading.of(run), run.model.head
+    assert isinstance(head, ClassifierHead)
+    limit, every = reading.limit(model.base), np.arange(len(ids))
+    whole = reads_whole(model, reading)
+    parts = [every[begin : begin + limit] for begin in range(0, len(ids), limit)] if whole else []
+    hidden = []
+    for part in parts or cut([every], limit, reading.long)[1]:
+        embedded = torch.zeros(1, len(part), model.config.nhid)
+        for n in range(1, model.config.ngrams + 1):
+            for begin in range(len(part) - n + 1):
+                run_ = part[begin : begin + n]
+                if not gone & set(run_.tolist()):
+                    given = torch.from_numpy(ids[run_])[None]
+                    if n == 1:
+                        embedded[:, begin] += model.base.embedding(given)[0] * model.base.scale
+                    elif model.base.ngrams is not None:
+                        added = model.base.ngrams.weight[model.base.ngrams.find_rows(given, n)[0, 0]]
+                        places = [begin + n - 1] if model.reads_causally else range(begin, begin + n)
+                        for place in places:
+                            embedded[:, place] += added / len(places)
+        hidden.append(model.base(torch.from_numpy(ids[part])[None], causal=model.reads_causally, embedded=embedded))
+    if whole:
+        return head.score(torch.cat(hidden, 1).mean(1))[0].numpy()
+    return torch.cat([head.score(head.pool(each)) for each in hidden]).mean(0).numpy()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SUMS])
+def test_layers_read_with_blanks(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, text = classifier(kind), TEXTS[2]
+    [ids] = encode(run.tokenizer, [text])  # type: ignore[arg-type]
+    token, group = np.array([0, 1, 5, 7, 7, 12, len(ids) - 1]), np.array([0, 0, 1, 1, 2, 2, 3])
+    groups = Groups(token, group, 4)
+    found = vector_scores_blank(run.model, ids, groups, Reading.of(run))
+    with torch.no_grad():
+        expected = [blanked(run, ids, set(token[group == each].tolist())) for each in range(-1, 4)]
+    assert found == pytest.approx(np.stack(expected), abs=1e-4)
+    exact = word_scores_without(run.model, ids, groups)
+    assert found[0] + exact[0] == pytest.approx(class_logits(run, None, [text])[0], abs=1e-4)
+    assert np.abs(found[1:] - found[0]).max() > 0.01
+    monkeypatch.setattr(without, "BATCH", 1)
+    assert vector_scores_blank(run.model, ids, groups, Reading.of(run)) == pytest.approx(found, abs=1e-5)
+    empty = np.zeros(0, np.int64)
+    nothing = vector_scores_blank(run.model, empty, Groups(empty, empty, 0), Reading.of(run))
+    assert nothing + word_scores_without(run.model, empty, Groups(empty, empty, 0)) == pytest.approx(
+        class_logits(run, None, [""]), abs=1e-4
+    )

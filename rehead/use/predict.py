@@ -1,0 +1,296 @@
+"""`rehead predict RUN FILE`: labels and probabilities for any number of texts, in the order in which they come.
+
+Rows are read, cut into tokens and labelled in groups, the next group read while this one is computed; nothing but two
+groups is in memory. Which rows are in a group depends on the rows alone, so an interrupted run that goes on computes
+what it would have computed: the file comes out the same to the byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, flag, positional
+from rehead.text.documents import ReadOptions, describe_skipped
+from rehead.training.again import again
+from rehead.use.predictions import Layout, Prediction, encoded, format_of_output
+from rehead.use.unfinished import Unfinished
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rehead.text.records import Record, Records
+    from rehead.use.labeller import Labeller
+
+GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
+NOTHING, NO_LABEL = "(empty text)", "(no label)"  # how they are counted
+SHOWN = 12  # labels that are counted for the user, at most
+
+
+@dataclass(kw_only=True)
+class PredictOptions(CommonOptions, ReadOptions):
+    """Give texts labels and probabilities."""
+
+    run: Path = positional()
+    "A classifier that rehead finetune made."
+
+    file: str | None = positional(None)
+    "What to label: txt, csv, tsv, jsonl or parquet, also .gz or .zst; a folder; - or nothing: standard input."
+
+    out: Path | None = flag(None, metavar="FILE")
+    "Where to write: .csv or .jsonl, also .gz. It appears when all is done. Left out: standard output."
+
+    format: Literal["csv", "jsonl"] | None = None
+    "What to write. Left out: by the ending of --out, or jsonl for jsonl, else csv."
+
+    threshold: float | None = flag(None, metavar="P")
+    "Do not guess where the classifier is less sure than this: from 0 to 1."
+
+    unsure: str = flag("unsure", metavar="WORD")
+    "What stands in the place of a label that is not guessed."
+
+    skip_empty: bool = False
+    "Leave out rows with an empty text. Without, they are kept, with neither label nor probabilities."
+
+    resume: bool = False
+    "Go on with a file that was interrupted: the same command, and this."
+
+    overwrite: bool = False
+    "Replace a file that is already there."
+
+
+def predict(options: PredictOptions) -> int:
+    """Run the command."""
+    _check(options)
+    from rehead.text.records import Records
+    from rehead.training.stopping import Stopped
+    from rehead.use.labeller import Labeller
+
+    labeller = Labeller.open(options.run)
+    if options.threshold is not None and options.unsure in labeller.names:
+        raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
+    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    records = Records(_given(options), reading)
+    format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
+    layout = Layout(format_, records.columns(), labeller.names, labeller.several)
+    if options.out is None:
+        counts = _to_standard_output(labeller, records, layout, options)
+    else:
+        asked = _asked(options, reading, layout)
+        try:
+            counts = _to_file(labeller, records, layout, options, asked, compressed=compressed)
+        except Stopped as stopped:
+            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
+            return 128 + stopped.signum
+    _summarise(options, layout, records, counts)
+    return 0
+
+
+@dataclass
+class Group:
+    """Some rows that stand behind each other, and what is known when they have been read."""
+
+    records: list[Record]
+    end: int
+    "Rows read, these among them."
+    digest: str
+    "Of all these rows."
+    bytes_read: int
+    ids: list[NDArray[np.int64]] = field(default_factory=list)
+    "The tokens of those that are not empty."
+
+
+def labelled_groups(
+    labeller: Labeller, records: Records, done: Mapping[str, Any] | None = None, *, quiet: bool = False
+) -> Iterator[tuple[Group, NDArray[np.float32]]]:
+    """Read rows and give each group of them with the probabilities of its texts that are not empty, (n, K).
+
+    `done` says where to go on: behind so many rows, which must have this digest.
+    """
+    from rehead.progress import progress
+    from rehead.training.ahead import ahead
+
+    behind = 0 if done is None else int(done["rows"])
+    waiting = _groups(records)
+
+    def read(_: int) -> Group | None:
+        group = next(waiting, None)
+        if group is not None and group.end > behind:
+            group.ids = labeller.encode([each.text for each in group.records if each.text])
+        return group
+
+    with (
+        progress("predicting", records.texts.total_bytes, unit="B", quiet=quiet) as bar,
+        ahead(read, 0) as groups,
+    ):
+        for group in groups:
+            if done is not None and (group is None or group.end >= behind):
+                if group is None or group.end > behind or group.digest != done["digest"]:
+                    raise UserError(
+                        f"{records.texts.files[0].name}: not what was read before the interruption: among its first "
+                        f"{behind:,} rows some differ. Give the same rows, or begin anew with --overwrite."
+                    )
+                done = None
+            elif group is None:
+                break
+            elif group.end > behind:
+                yield group, labeller.probabilities_of(group.ids)
+            bar.note = f"{group.end:,} texts"
+            bar.reach(group.bytes_read)
+
+
+def _groups(records: Records) -> Iterator[Group]:
+    """Cut rows into groups, by themselves alone: going on later, they are cut at the same places."""
+    digest = hashlib.sha256()
+    group: list[Record] = []
+    end = characters = 0
+    for record in records:
+        group.append(record)
+        characters += len(record.text)
+        digest.update(repr(record.own).encode(errors="surrogatepass"))
+        if len(group) >= GROUP_TEXTS or characters >= GROUP_CHARACTERS:
+            end += len(group)
+            yield Group(group, end, digest.hexdigest(), records.texts.bytes_read)
+            group, characters = [], 0
+    if group:
+        yield Group(group, end + len(group), digest.hexdigest(), records.texts.bytes_read)
+
+
+def said_of(group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions) -> list[Prediction]:
+    """Say what the rows of a group are, by their probabilities."""
+    sure = 0.0 if options.threshold is None else options.threshold
+    known = zip(labeller.labels(shares, sure), shares.tolist(), strict=True)
+    said = []
+    for record in group.records:
+        if record.text:
+            labels, each = next(known)
+            said.append(Prediction((options.unsure,) if labels is None else labels, each))
+        else:
+            said.append(Prediction(None, None))
+    return said
+
+
+def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, options: PredictOptions) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    _put(layout.header())
+    for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
+        said = said_of(group, shares, labeller, options)
+        _put("".join(map(layout.row, group.records, said)))
+        _count(counts, said)
+    return counts
+
+
+def _put(text: str) -> None:
+    """Write rows to standard output, in UTF-8 as files are, whatever the terminal speaks."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(encoded(text, compressed=False))
+    sys.stdout.buffer.flush()
+
+
+def _to_file(
+    labeller: Labeller,
+    records: Records,
+    layout: Layout,
+    options: PredictOptions,
+    asked: dict[str, Any],
+    *,
+    compressed: bool,
+) -> Counter[str]:
+    """Write the file, or go on with it; heed signals where it can be gone on with."""
+    from rehead.training.stopping import Stopped, told_to_stop
+
+    assert options.out is not None  # noqa: S101 (for the type checker)
+    if any(_same_file(options.out, each.path) for each in records.texts.files):
+        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
+    begun = Unfinished(options.out, asked, resume=options.resume, overwrite=options.overwrite)
+    with told_to_stop() as told, begun as out:
+        counts = Counter(out.state["counts"] if out.state else {})
+        before = "" if out.size else layout.header()
+        for group, shares in labelled_groups(labeller, records, out.state, quiet=options.quiet):
+            said = said_of(group, shares, labeller, options)
+            _count(counts, said)
+            rows = before + "".join(map(layout.row, group.records, said))
+            before = ""
+            state = {"rows": group.end, "digest": group.digest, "counts": dict(counts)}
+            out.append(encoded(rows, compressed=compressed), state)
+            if told:
+                out.save()
+                raise Stopped(told[0])
+        out.append(encoded(before, compressed=compressed))  # if there was no row
+        out.finish()
+    return counts
+
+
+def _count(counts: Counter[str], said: list[Prediction]) -> None:
+    for each in said:
+        if each.probabilities is None:
+            counts[NOTHING] += 1
+        else:
+            counts.update(each.labels or (NO_LABEL,))
+
+
+def _check(options: PredictOptions) -> None:
+    """Refuse what makes no sense, by the name of the flag, before anything is loaded."""
+    for name in ("label_column", "single_label"):
+        if getattr(options, name):
+            raise UserError(f"--{name.replace('_', '-')}: labels are not read here, they are given. Drop it.")
+    if options.threshold is not None and not 0 <= options.threshold <= 1:
+        raise UserError(f"--threshold {options.threshold:g}: must be from 0 to 1.")
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
+    if options.resume and options.out is None:
+        raise UserError("--resume goes on with a file. Name it with --out.")
+
+
+def _given(options: PredictOptions) -> str:
+    if options.file is not None:
+        return options.file
+    if sys.stdin.isatty():
+        raise UserError("nothing to label: name a file, or pipe text in.")
+    return "-"
+
+
+def _asked(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dict[str, Any]:
+    """Collect what decides over the bytes that come out, but for the rows, by the name that the user knows it by."""
+    import rehead
+    from rehead.disk import sha256
+
+    given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
+    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+    run = sha256(options.run / "config.json")
+    return {
+        "run": run,
+        **flags,
+        "format": layout.format,
+        "columns": layout.own,
+        "version of rehead": rehead.__version__,
+    }
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and one.samefile(other)
+
+
+def _summarise(options: PredictOptions, layout: Layout, records: Records, counts: Counter[str]) -> None:
+    """Say what came out: on standard output, unless that holds the rows."""
+    said = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
+    more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
+    if options.out is not None:
+        print(f"{options.out}: {said or 'no text'}{more}")
+    if options.quiet:
+        return
+    if options.out is None and not sys.stdout.isatty():
+        print(f"{said or 'no text'}{more}", file=sys.stderr)
+    if renamed := layout.renamed():
+        what = ", ".join(f"{name} is {used}" for name, used in renamed.items())
+        print(f"note: the input has columns of these names, so ours are called otherwise: {what}", file=sys.stderr)
+    if skipped := describe_skipped(records.skipped):
+        print(f"left out: {skipped}", file=sys.stderr)

@@ -1,0 +1,158 @@
+"""How predictions are written: rows of the input as they were, with label and probabilities behind.
+
+    csv     id,review,label,p_neg,p_pos          jsonl   {"id": 7, "review": "…", "label": "pos",
+            7,"What a film!",pos,0.031,0.969              "probabilities": {"neg": 0.031, "pos": 0.969}}
+
+Where a text may have several labels, the column is called `labels`: `a|b` in csv, a list in jsonl. A text of which the
+classifier is not sure enough has the word for that instead of a label; an empty text has neither label nor
+probabilities (empty cells, null). A column of the input that has the name of one of ours keeps it: ours gets
+`predicted_` before it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rehead.errors import UserError
+
+if TYPE_CHECKING:
+    from rehead.text.records import Record
+
+Format = Literal["csv", "jsonl"]
+ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+AHEAD = "predicted_"  # put before a name of ours that the input has taken
+QUOTED = re.compile(r'[",\r\n]')
+
+
+@dataclass
+class Prediction:
+    """What is said of one text."""
+
+    labels: tuple[str, ...] | None
+    "None for an empty text."
+    probabilities: Sequence[float] | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    "What else there is to say, by the name of its column."
+
+
+@dataclass
+class Layout:
+    """Which columns there are, and how a row is written."""
+
+    format: Format
+    own: list[str]
+    "The input's columns."
+    classes: list[str]
+    several: bool
+    "Whether a text may have several labels."
+    more: Sequence[str] = ()
+    "Names of further columns of ours."
+
+    def __post_init__(self) -> None:
+        label = "labels" if self.several else "label"
+        each = [f"p_{name}" for name in self.classes] if self.format == "csv" else ["probabilities"]
+        taken = set(self.own)
+        self.names = {name: _free(name, taken) for name in (label, *each, *self.more)}
+        self.label, self.probabilities = self.names[label], [self.names[name] for name in each]
+
+    def renamed(self) -> dict[str, str]:
+        """Tell which names of ours the input has taken, and what stands there instead."""
+        return {name: used for name, used in self.names.items() if name != used}
+
+    def header(self) -> str:
+        """Write the line before all rows."""
+        return _csv_line([*self.own, *self.names.values()]) if self.format == "csv" else ""
+
+    def row(self, record: Record, said: Prediction) -> str:
+        """Write one row."""
+        more = [said.more.get(name) for name in self.more]
+        if self.format == "csv":
+            labels = "" if said.labels is None else "|".join(said.labels)
+            shares = [""] * len(self.classes)
+            if said.probabilities is not None:
+                shares = [f"{share:.6f}" for share in said.probabilities]
+            return _csv_line([*(_cell(record.own.get(name)) for name in self.own), labels, *shares, *map(_cell, more)])
+        label: Any = said.labels if said.labels is None else list(said.labels) if self.several else said.labels[0]
+        shares_by_name = None
+        if said.probabilities is not None:
+            rounded = (round(share, 6) for share in said.probabilities)
+            shares_by_name = dict(zip(self.classes, rounded, strict=True))
+        ours = {self.label: label, self.probabilities[0]: shares_by_name}
+        return _json_line(
+            {**record.own, **ours, **{self.names[name]: each for name, each in zip(self.more, more, strict=True)}}
+        )
+
+
+def format_of_output(out: Path | None, chosen: Format | None, of_input: set[str]) -> tuple[Format, bool]:
+    """Tell how to write, and whether compressed: as chosen, or by the ending, or as the input is written."""
+    compressed = out is not None and out.suffix.lower() == ".gz"
+    if chosen is not None:
+        return chosen, compressed
+    if out is None:
+        return ("jsonl" if of_input == {"jsonl"} else "csv"), False
+    ending = (out.with_suffix("") if compressed else out).suffix.lower()
+    if ending not in ENDINGS:
+        raise UserError(
+            f"--out {out}: cannot tell what to write by its ending. Known are {', '.join(ENDINGS)}, each also .gz; "
+            "or say --format."
+        )
+    return ENDINGS[ending], compressed
+
+
+def encoded(text: str, *, compressed: bool) -> bytes:
+    """Turn rows into the bytes of a file; compressed ones can stand behind each other, and are the same every time."""
+    data = text.encode(errors="backslashreplace")
+    return gzip.compress(data, compresslevel=6, mtime=0) if compressed and data else data
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name = AHEAD + name
+    taken.add(name)
+    return name
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    # Python's own writer leaves a lone \r without quotes, and no reader finds the row's end then.
+    return ",".join('"' + each.replace('"', '""') + '"' if QUOTED.search(each) else each for each in cells) + "\n"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=_as_text)
+    return _as_text(value)
+
+
+def _json_line(fields: dict[str, Any]) -> str:
+    try:
+        line = json.dumps(fields, ensure_ascii=False, default=_as_text, allow_nan=False)
+        line.encode()
+    except UnicodeEncodeError:  # half a character, which an escape can hold
+        line = json.dumps(fields, default=_as_text, allow_nan=False)
+    except ValueError:  # NaN or infinity
+        return _json_line(_finite(fields))
+    return line + "\n"
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 (whatever JSON can hold)
+    """Put null wherever a number is none that JSON has."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def _as_text(value: object) -> str:
+    """Write what only a parquet file can hold: dates, decimals, bytes."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,354 @@
+"""`rehead predict` from files to files: what the classifier says, row by row, whatever interrupts it."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rehead.cli import main
+from rehead.model.run import save
+from rehead.use import predict as predicting
+from rehead.use.labeller import Labeller
+from tests.use.tiny_classifier import some_texts, tiny_classifier
+
+Table = list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save(tiny_classifier(), tmp_path_factory.mktemp("run") / "clf"))
+
+
+def table(path: Path) -> Table:
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def write(path: Path, texts: list[str]) -> str:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "text"])
+        rows.writerows(enumerate(texts))
+    return str(path)
+
+
+def test_every_row_gets_what_the_classifier_says(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicting, "GROUP_TEXTS", 7)
+    texts = some_texts(50)
+    given = write(tmp_path / "in.csv", texts)
+    assert main(["predict", run, given, "--out", str(tmp_path / "out.csv"), "--quiet"]) == 0
+    rows = table(tmp_path / "out.csv")
+    assert [(row["id"], row["text"]) for row in rows] == [(str(n), text) for n, text in enumerate(texts)]
+    labeller = Labeller.open(run)
+    expected = labeller.probabilities(texts)
+    found = np.array([[float(row[f"p_{name}"]) for name in labeller.names] for row in rows])
+    assert np.abs(found - expected).max() < 2e-6
+    assert [row["label"] for row in rows] == [labeller.names[each] for each in expected.argmax(1)]
+    assert len({row["label"] for row in rows}) == 3
+
+
+def test_all_formats_say_the_same(run: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    texts = some_texts(20)
+    write(tmp_path / "a.csv", texts)
+    (tmp_path / "a.tsv.gz").write_bytes(
+        gzip.compress("\n".join(["id\ttext", *(f"{n}\t{text}" for n, text in enumerate(texts))]).encode())
+    )
+    lines = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    columns = {"id": [str(n) for n in range(20)], "text": texts}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    outs = []
+    for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"):
+        assert main(["predict", run, str(tmp_path / name), "--format", "csv", "--quiet"]) == 0
+        outs.append(capfdbinary.readouterr().out)
+    assert len(set(outs)) == 1
+    assert main(["predict", run, str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "o.jsonl.gz"), "--quiet"]) == 0
+    objects = [json.loads(line) for line in gzip.decompress((tmp_path / "o.jsonl.gz").read_bytes()).splitlines()]
+    for row, each in zip(csv.DictReader(io.StringIO(outs[0].decode())), objects, strict=True):
+        assert [each[name] for name in ("id", "text", "label")] == [row[name] for name in ("id", "text", "label")]
+        assert each["probabilities"] == {name: float(row[f"p_{name}"]) for name in ("bad", "fair", "good")}
+
+
+def test_plain_text_from_standard_input(run: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rehead", "predict", run, "--quiet"]
+    done = subprocess.run(command, input=b"a good film\n\na bad book\n", capture_output=True, check=True)
+    rows = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+    assert [row["text"] for row in rows] == ["a good film", "", "a bad book"]
+    assert [bool(row["label"]) for row in rows] == [True, False, True]
+    assert done.stderr == b""
+
+
+def test_empty_texts_keep_their_rows(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = write(tmp_path / "in.csv", ["good film", "", "  ", "bad film"])
+    out = tmp_path / "out.csv"
+    assert main(["predict", run, given, "--out", str(out)]) == 0
+    assert [bool(row["p_good"]) for row in table(out)] == [True, False, False, True]
+    assert "(empty text) 2" in capsys.readouterr().out
+    assert main(["predict", run, given, "--out", str(out), "--overwrite", "--skip-empty"]) == 0
+    assert [row["id"] for row in table(out)] == ["0", "3"]
+    assert "left out: empty text: 2" in capsys.readouterr().err
+
+
+def test_no_row_gives_the_header(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = write(tmp_path / "in.csv", [])
+    assert main(["predict", run, given, "--out", str(tmp_path / "out.csv")]) == 0
+    assert (tmp_path / "out.csv").read_text() == "id,text,label,p_bad,p_fair,p_good\n"
+    assert "out.csv: no text" in capsys.readouterr().out
+
+
+def test_it_abstains_below_the_threshold(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, out = write(tmp_path / "in.csv", some_texts(60)), tmp_path / "out.csv"
+    assert main(["predict", run, given, "--out", str(out), "--threshold", "0.6"]) == 0
+    rows = table(out)
+    likeliest = [max(float(row[f"p_{name}"]) for name in ("bad", "fair", "good")) for row in rows]
+    assert [row["label"] == "unsure" for row in rows] == [each < 0.6 for each in likeliest]
+    assert 0 < sum(each < 0.6 for each in likeliest) < 60
+    assert f"unsure {sum(each < 0.6 for each in likeliest)}" in capsys.readouterr().out
+    arguments = ["predict", run, given, "--out", str(out), "--overwrite", "--threshold", "0.6", "--unsure"]
+    assert main([*arguments, "?"]) == 0
+    assert {row["label"] for row in table(out)} == {"bad", "fair", "good", "?"}
+    assert main([*arguments, "fair"]) == 2
+    assert "'fair' is the name of a class" in capsys.readouterr().err
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    several = tiny_classifier(multilabel=True)
+    several.details["thresholds"] = [0.3, 0.5, 0.7]
+    run = str(save(several, tmp_path / "clf"))
+    given = write(tmp_path / "in.csv", some_texts(40))
+    assert main(["predict", run, given, "--out", str(tmp_path / "o.jsonl"), "--quiet"]) == 0
+    seen = set()
+    for line in (tmp_path / "o.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        shares = row["probabilities"]
+        assert row["labels"] == [
+            name for name, least in zip(shares, [0.3, 0.5, 0.7], strict=True) if shares[name] >= least
+        ]
+        seen.add(len(row["labels"]))
+    assert len(seen) > 1
+
+
+def test_a_label_column_of_the_input_stays(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.csv").write_text("text,label\ngood film,mine\n")
+    assert main(["predict", run, str(tmp_path / "in.csv"), "--out", str(tmp_path / "out.csv")]) == 0
+    (row,) = table(tmp_path / "out.csv")
+    assert row["label"] == "mine"
+    assert row["predicted_label"] in ("bad", "fair", "good")
+    assert "label is predicted_label" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["in.csv", "--threshold", "1.5"], "--threshold 1.5: must be from 0 to 1"),
+        (["in.csv", "--resume"], "--resume goes on with a file. Name it with --out"),
+        (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
+        (["in.csv", "--label-column", "x"], "--label-column: labels are not read here"),
+        (["in.csv", "--out", "in.csv", "--overwrite"], "is the file that is read"),
+        (["in.csv", "--out", "o.xlsx"], "cannot tell what to write by its ending"),
+        (["in.csv", "--text-column", "words"], "no column 'words'. There are: id, text"),
+        (["nowhere.csv"], "no such file"),
+        (["in.csv", "--out", "there.csv"], "there.csv exists already"),
+        (["in.csv", "--out", "o.csv", "--resume"], "nothing to resume"),
+        (["torn.csv", "--out", "o.csv"], "torn.csv line 3: 1 field, but the header names 2"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    arguments: list[str],
+    message: str,
+    run: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("in.csv"), ["good film"])
+    Path("there.csv").write_text("mine")
+    Path("torn.csv").write_text("id,text\n1,x\n2\n")
+    assert main(["predict", run, *arguments, "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert Path("there.csv").read_text() == "mine"
+    assert sorted(each.name for each in Path().iterdir()) == ["in.csv", "there.csv", "torn.csv"]
+
+
+# A process that reads slowly enough to be stopped anywhere, and has all that is written count at once.
+SLOWLY = """
+import sys, time
+from rehead.use import predict, unfinished
+unfinished.SAVED_EVERY = 0
+predict.GROUP_TEXTS = 5
+said_of = predict.said_of
+def slowly(*given):
+    time.sleep(0.02)
+    return said_of(*given)
+predict.said_of = slowly
+from rehead.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("sign", "out", "times"),
+    [
+        (signal.SIGKILL, "out.csv", 2),
+        (signal.SIGKILL, "out.jsonl.gz", 1),
+        (signal.SIGTERM, "out.csv", 1),
+        (signal.SIGINT, "out.csv", 1),
+    ],
+)
+def test_stopped_anywhere_it_goes_on_to_the_same_bytes(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals, out: str, times: int
+) -> None:
+    monkeypatch.setattr(predicting, "GROUP_TEXTS", 5)
+    given = write(tmp_path / "in.csv", some_texts(250))
+    command = ["predict", run, given, "--threshold", "0.5", "--quiet", "--out"]
+    assert main([*command, str(tmp_path / f"whole-{out}")]) == 0
+    partial = tmp_path / f"{out}.partial"
+    for attempt in range(times):
+        more = ["--resume"] if attempt else []
+        before = partial.stat().st_size if attempt else 0
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOWLY, *command, str(tmp_path / out), *more], stderr=subprocess.PIPE
+        )
+        while process.poll() is None and (not partial.exists() or partial.stat().st_size <= before):
+            time.sleep(0.005)
+        time.sleep(0.1)
+        process.send_signal(sign)
+        said = process.communicate()[1].decode()
+        assert process.returncode == (-sign if sign == signal.SIGKILL else 128 + sign), said
+        assert not (tmp_path / out).exists()
+        assert (sign == signal.SIGKILL) != ("Go on with: rehead predict" in said and "--resume" in said)
+    assert 0 < partial.stat().st_size < (tmp_path / f"whole-{out}").stat().st_size
+    assert main([*command, str(tmp_path / out), "--resume"]) == 0
+    assert (tmp_path / out).read_bytes() == (tmp_path / f"whole-{out}").read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["in.csv", out, f"whole-{out}"])
+
+
+@pytest.fixture
+def interrupted(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Begin, and stop in the middle; give the command."""
+    monkeypatch.setattr(predicting, "GROUP_TEXTS", 5)
+    monkeypatch.chdir(tmp_path)
+
+    def begin() -> list[str]:
+        write(Path("in.csv"), some_texts(30))
+        command = ["predict", run, "in.csv", "--out", "out.csv", "--quiet"]
+        said_of, calls = predicting.said_of, []
+
+        def stopping(*given: object) -> object:
+            calls.append(1)
+            if len(calls) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return said_of(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(predicting, "said_of", stopping)
+        assert main(command) == 130
+        monkeypatch.setattr(predicting, "said_of", said_of)
+        return command
+
+    return begin
+
+
+def test_going_on_needs_the_same_rows(interrupted: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    command = interrupted()
+    texts = some_texts(30)
+    for wrong in (["another", *texts[1:]], texts[:10], texts[:15]):
+        write(Path("in.csv"), wrong)
+        code = main([*command, "--resume"])
+        assert code == (0 if wrong == texts[:15] else 2)
+        assert code == 0 or "in.csv: not what was read before the interruption" in capsys.readouterr().err
+
+
+def test_what_was_not_yet_read_may_be_repaired(interrupted: Callable[[], list[str]]) -> None:
+    command = interrupted()
+    write(Path("in.csv"), [*some_texts(30)[:20], "other", *some_texts(30)[21:], "more"])
+    assert main([*command, "--resume"]) == 0
+    gone_on = Path("out.csv").read_bytes()
+    assert main([*command, "--overwrite"]) == 0
+    assert Path("out.csv").read_bytes() == gone_on
+    assert len(table(Path("out.csv"))) == 31
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--threshold", "0.9"], "another --threshold (None, now 0.9)"),
+        (["--format", "jsonl"], "another format ('csv', now 'jsonl')"),
+        (["--text-column", "text"], "another --text-column"),
+        (["--skip-empty"], "another --skip-empty (False, now True)"),
+    ],
+)
+def test_going_on_needs_the_same_options(
+    more: list[str], message: str, interrupted: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = interrupted()
+    assert main([*command, "--resume", *more]) == 2
+    assert message in capsys.readouterr().err
+    assert main([*command, "--resume"]) == 0
+
+
+def test_going_on_needs_the_same_run(
+    interrupted: Callable[[], list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = interrupted()
+    command[1] = str(save(tiny_classifier(seed=2), tmp_path / "other"))
+    assert main([*command, "--resume"]) == 2
+    assert "was begun with another run" in capsys.readouterr().err
+
+
+def test_counts_go_on_too(interrupted: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    command = interrupted()
+    capsys.readouterr()
+    assert main([*command, "--resume"]) == 0
+    gone_on = capsys.readouterr().out
+    assert main([*command, "--overwrite"]) == 0
+    assert capsys.readouterr().out == gone_on
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_input(run: str, tmp_path: Path) -> None:
+    """Peak memory of the process, on an input and on one 20 times as long."""
+    code = """
+import resource, sys
+from rehead.cli import main
+assert main(sys.argv[1:]) == 0
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+    peaks = []
+    texts = some_texts(4_000)
+    for times in (1, 20):
+        with (tmp_path / f"{times}.txt").open("w") as file:
+            for _ in range(times):
+                file.writelines(f"{text} {text} {text}\n" for text in texts)
+        out = tmp_path / f"{times}.csv"
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            "predict",
+            run,
+            str(tmp_path / f"{times}.txt"),
+            "--out",
+            str(out),
+            "--quiet",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stderr))
+        with out.open() as file:
+            assert sum(1 for _ in file) == 4_000 * times + 1
+    assert peaks[1] < peaks[0] + 30_000, peaks  # kilobytes; the rows of the larger output alone take 15 MB
