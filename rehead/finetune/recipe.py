@@ -104,9 +104,12 @@ def fit_recipe(
     steps = (
         [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
     )
+    alone = probe
     if unlabelled is not None and probe.folds:
         probe = _with_unlabelled(probe, train, base, options, unlabelled, steps)
-    tuned = _tuned(probe, train, base, options, steps) if _worth_tuning(train, probe) else None
+    # Words that have learnt from guesses would have to learn again beside a base that moves: that is not tried.
+    worth = len(train) >= FEWEST_TO_TUNE and bool(probe.folds) and probe is alone
+    tuned = _tuned(probe, train, base, options, steps) if worth else None
     for step in steps:
         tell(str(step))
     if tuned is not None:
@@ -135,10 +138,6 @@ def _with_unlabelled(
     kept = better(found.logits, probe.found.logits, truth)
     steps.append(_step("self-training", found.logits, truth, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
-
-
-def _worth_tuning(train: LabelledData, probe: Probe) -> bool:
-    return len(train) >= FEWEST_TO_TUNE and bool(probe.folds)
 
 
 def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
