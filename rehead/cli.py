@@ -100,6 +100,12 @@ COMMANDS: dict[str, Command] = {
         "command",
         "write a run as ONNX, in a folder that needs neither torch nor rehead",
     ),
+    "serve": Command(
+        "rehead.use.serve.command",
+        "ServeOptions",
+        "command",
+        "put a run behind HTTP on this machine, with a page to try it",
+    ),
     "data check": Command(
         "rehead.text.check",
         "CheckOptions",

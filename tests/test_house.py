@@ -85,7 +85,21 @@ def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> No
     assert upward(room, imported) is forbidden
 
 
-HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarrow", "pandas", "onnx", "onnxruntime")
+HEAVY = (
+    "torch",
+    "numpy",
+    "matplotlib",
+    "sklearn",
+    "tokenizers",
+    "rich",
+    "pyarrow",
+    "pandas",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "onnx",
+    "onnxruntime",
+)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +117,7 @@ HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "tokenizers", "rich", "pyarr
         ["generate", "--help"],
         ["fill", "--help"],
         ["export", "--help"],
+        ["serve", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],
         ["data", "export", "--help"],

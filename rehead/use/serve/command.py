@@ -1,0 +1,35 @@
+"""`rehead serve RUN`: check, load, listen."""
+
+from __future__ import annotations
+
+import sys
+
+from rehead.errors import UserError
+from rehead.use.serve.options import ServeOptions, check_options, find_token
+
+__all__ = ["ServeOptions", "command"]
+
+
+def command(options: ServeOptions) -> None:
+    """Run the command."""
+    token = find_token(options.token_file)
+    check_options(options, token)
+    try:
+        from rehead.use.serve.app import build
+        from rehead.use.serve.guard import log_failure
+        from rehead.use.serve.server import address, bind, serve, set_up_logging
+        from rehead.use.serve.service import Service
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] == "rehead":
+            raise
+        raise UserError(f"serving needs the package {error.name}: pip install 'rehead[serve]'.") from None
+    with bind(options.host, options.port) as taken:
+        service = Service.open(options.run, options, failed=log_failure)
+        guard = build(service, options, token)
+        set_up_logging(quiet=options.quiet)
+        print(f"serving {options.run} at {address(taken)}", flush=True)
+        if not options.quiet:
+            print(f"it can: {', '.join(service.can)}. Ctrl-C ends it.", file=sys.stderr, flush=True)
+        serve(guard, service, options, taken)
+    if not options.quiet:
+        print("ended: everything that was accepted has been answered.", file=sys.stderr)

@@ -1,0 +1,623 @@
+
+"use strict";
+(() => {
+const $ = (id) => document.getElementById(id);
+const show = (id, yes = true) => { $(id).hidden = !yes; };
+const percent = (share) => share > 0.9995 && share < 1 ? "99.9 %" : `${(100 * share).toFixed(1)} %`;
+const WAIT = 160;         // milliseconds without a key before the server is asked
+const SHOWN = 8;          // labels shown before "more"
+const WORDS = 8;          // words in the list
+const FIELD = 4e6;        // characters of one row of a file
+let about = null;
+let token = "";
+try { token = sessionStorage.getItem("rehead-token") || ""; } catch { /* a browser that keeps nothing */ }
+
+// Asking the server. What is typed never becomes markup: everything is put in as text.
+
+class Refused extends Error {
+  constructor(status, message, after) { super(message); this.status = status; this.after = after; }
+}
+async function ask(path, body, signal) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const options = { headers, signal, cache: "no-store" };
+  if (body !== undefined) {
+    headers["Content-Type"] = "application/json";
+    Object.assign(options, { method: "POST", body: JSON.stringify(body) });
+  }
+  let response, answer;
+  try {
+    response = await fetch(path, options);
+    answer = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "The server does not answer. Is it still running?");
+  }
+  if (response.ok) return answer;
+  if (response.status === 401) { show("token-card"); $("token").focus(); }
+  throw new Refused(response.status, sentence(answer.error), Number(response.headers.get("Retry-After")) || 1);
+}
+const sentence = (text) => text ? text[0].toUpperCase() + text.slice(1) : "The server refused.";
+const whole = (text) => text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, "\uFFFD");
+function trouble(id, error) {
+  show(id, Boolean(error));
+  $(id).textContent = error ? error.message : "";
+}
+
+// One text: label, bars, words, as it is typed. Only the answer to the last question counts.
+
+let asking = null, timer = 0, marks = [], lastText = "", chosen = null, allBars = false;
+
+function typed() {
+  const text = whole($("text").value);
+  keepMarks(lastText, text);
+  lastText = text;
+  draw(text);
+  show("clear", text.length > 0);
+  const length = [...text].length, most = about.limits.characters;
+  $("count").textContent = length > most / 2 ? `${length.toLocaleString()} of ${most.toLocaleString()} characters` : "";
+  clearTimeout(timer);
+  if (asking) asking.abort();
+  asking = null;
+  $("verdict").classList.add("stale");
+  $("bars").classList.add("stale");
+  timer = setTimeout(() => look(text), WAIT);
+}
+
+async function look(text) {
+  if (!text.trim()) { nothing(); return; }
+  const mine = asking = new AbortController();
+  try {
+    const found = (await ask("/classify", { text }, mine.signal)).results[0];
+    if (mine !== asking) return;
+    trouble("problem", null);
+    verdict(found);
+    const jobs = [];
+    if (about.can.includes("explain")) jobs.push(explain(text, mine));
+    if (about.can.includes("attention")) jobs.push(attend(text, mine));
+    await Promise.all(jobs);
+  } catch (error) {
+    if (mine === asking && error.name !== "AbortError") { nothing(); trouble("problem", error); }
+  }
+}
+
+function nothing() {
+  marks = [];
+  draw(lastText);
+  $("verdict").textContent = "–";
+  $("verdict").classList.remove("stale");
+  $("verdict-note").textContent = "Nothing to read yet.";
+  $("bars").replaceChildren();
+  for (const id of ["more-bars", "carried", "legend", "problem"]) show(id, false);
+  $("said").textContent = "";
+  if (about.can.includes("attention")) noAttention();
+}
+
+function verdict(found) {
+  const given = about.several ? found.labels : [found.label];
+  const order = about.labels.slice().sort((a, b) => found.probabilities[b] - found.probabilities[a]);
+  $("verdict").textContent = given.length ? given.join(", ") : "none of the labels";
+  const note = about.several
+    ? `${given.length} of ${about.labels.length} labels`
+    : `with a probability of ${percent(found.probabilities[given[0]])}`;
+  $("verdict-note").textContent = note;
+  $("said").textContent = `${$("verdict").textContent}, ${note}`;
+  $("verdict").classList.remove("stale");
+  $("bars").classList.remove("stale");
+  if (chosen && !about.labels.includes(chosen)) chosen = null;
+  const few = allBars ? order : order.slice(0, SHOWN);
+  bars(few.map((name) => ({ name, share: found.probabilities[name], given: given.includes(name) })));
+  show("more-bars", order.length > SHOWN);
+  $("more-bars").textContent = allBars ? "Fewer" : `All ${order.length} labels`;
+  $("more-bars").setAttribute("aria-expanded", String(allBars));
+}
+
+function bars(rows) {
+  const list = $("bars"), explains = about.can.includes("explain");
+  while (list.children.length > rows.length) list.lastChild.remove();
+  while (list.children.length < rows.length) {
+    const item = document.createElement("li"), bar = document.createElement(explains ? "button" : "div");
+    if (explains) {
+      bar.type = "button";
+      bar.addEventListener("click", () => {
+        chosen = chosen === bar.dataset.name ? null : bar.dataset.name;
+        clearTimeout(timer);
+        if (asking) asking.abort();
+        look(lastText);
+      });
+    }
+    for (const kind of ["name", "share", "track"]) {
+      const part = document.createElement("span");
+      part.className = kind;
+      bar.append(part);
+    }
+    const fill = document.createElement("span");
+    fill.className = "fill";
+    bar.lastChild.append(fill);
+    item.append(bar);
+    list.append(item);
+  }
+  rows.forEach((row, place) => {
+    const bar = list.children[place].firstChild, [name, share, track] = bar.children;
+    bar.dataset.name = row.name;
+    bar.className = row.given ? "bar given" : "bar";
+    name.textContent = row.name;
+    share.textContent = percent(row.share);
+    track.firstChild.style.width = `${100 * row.share}%`;
+    if (explains) {
+      bar.setAttribute("aria-pressed", String(chosen === row.name));
+      bar.title = chosen === row.name ? "Back to the label it gets" : "Show what speaks for this one";
+    }
+  });
+}
+
+async function explain(text, mine) {
+  if ([...text].length > about.limits.explain_characters) {
+    marks = [];
+    draw(text);
+    show("carried", false);
+    show("legend", false);
+    return;
+  }
+  const found = await ask("/explain", chosen ? { text, label: chosen } : { text }, mine.signal);
+  if (mine !== asking) return;
+  const at = utf16(text);
+  const highest = Math.max(0.7, ...found.words.map((each) => Math.abs(each.weight)));
+  marks = found.words
+    .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, share: Math.abs(each.weight) / highest }))
+    .filter((each) => each.share >= 0.08);
+  draw(text);
+  $("legend-label").textContent = found.label;
+  show("legend", marks.length > 0);
+  list(text, found.label);
+}
+
+function list(text, label) {
+  const seen = new Map();
+  for (const each of marks) {
+    const word = text.slice(each.begin, each.end), key = word.toLowerCase();
+    const known = seen.get(key) || { word, weight: 0 };
+    known.weight += each.weight;
+    seen.set(key, known);
+  }
+  const top = [...seen.values()].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, WORDS);
+  const highest = Math.max(0.7, ...top.map((each) => Math.abs(each.weight)));
+  $("words").replaceChildren(...top.map(({ word, weight }) => {
+    const item = document.createElement("li"), span = document.createElement("span"), number = document.createElement("small");
+    span.textContent = word.length > 40 ? word.slice(0, 39) + "…" : word;
+    span.className = kind(weight, Math.abs(weight) / highest);
+    number.textContent = ` ${weight > 0 ? "+" : "−"}${Math.abs(weight).toFixed(1)}`;
+    number.title = `${weight > 0 ? "for" : "against"} ${label}: what its log-odds lose without the word`;
+    item.append(span, number);
+    return item;
+  }));
+  show("carried", top.length > 0);
+}
+
+const kind = (weight, share) => `${weight > 0 ? "for" : "against"} ${share > 0.55 ? "s3" : share > 0.25 ? "s2" : "s1"}`;
+
+function utf16(text) {
+  if (!/[\uD800-\uDFFF]/.test(text)) return (place) => place;
+  const places = [0];
+  let place = 0;
+  for (const character of text) places.push(place += character.length);
+  return (point) => places[Math.min(point, places.length - 1)];
+}
+
+function keepMarks(before, after) {
+  // What stands before and behind the change keeps its colours until the new ones are there.
+  let begin = 0, end = 0;
+  const most = Math.min(before.length, after.length);
+  while (begin < most && before[begin] === after[begin]) begin++;
+  while (end < most - begin && before[before.length - 1 - end] === after[after.length - 1 - end]) end++;
+  const moved = after.length - before.length;
+  marks = marks
+    .filter((each) => each.end <= begin || each.begin >= before.length - end)
+    .map((each) => each.end <= begin ? each : { ...each, begin: each.begin + moved, end: each.end + moved });
+}
+
+function draw(text) {
+  const parts = [];
+  let place = 0;
+  for (const each of marks) {
+    if (each.begin < place) continue;
+    parts.push(text.slice(place, each.begin));
+    const span = document.createElement("span");
+    span.className = kind(each.weight, each.share);
+    span.textContent = text.slice(each.begin, each.end);
+    parts.push(span);
+    place = each.end;
+  }
+  $("behind").replaceChildren(...parts, text.slice(place), "\n\u200b");
+}
+
+// Attention: a token is chosen; those it looks at are shaded.
+
+let attended = null, looking = 0;
+
+function noAttention() {
+  attended = null;
+  $("tokens").replaceChildren();
+  show("square-figure", false);
+  $("attention-said").textContent = "";
+  $("attention-note").textContent = "Type a text above: then choose a token, to see which others it looks at.";
+}
+
+async function attend(text, mine) {
+  const asked = { text, layer: Number($("layer").value) };
+  if ($("head").value) asked.head = Number($("head").value);
+  const found = await ask("/attention", asked, mine.signal);
+  if (mine !== asking) return;
+  const same = attended && attended.tokens.join("\n") === found.tokens.join("\n");
+  attended = found;
+  if (!same) {
+    looking = Math.max(0, found.tokens.length - 1);
+    $("tokens").replaceChildren(...found.tokens.map((each, place) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "tok";
+      button.textContent = each;
+      button.addEventListener("click", () => choose(place));
+      button.addEventListener("pointerenter", () => choose(place));
+      button.addEventListener("focus", () => choose(place));
+      return button;
+    }));
+  }
+  const reads = found.causal ? "each token looks at itself and those before it" : "each token looks at all";
+  const some = found.total > found.tokens.length ? `; the first ${found.tokens.length} of ${found.total} tokens` : "";
+  $("attention-note").textContent = `Choose a token, to see which others it looks at: ${reads}${some}.`;
+  show("square-figure", found.tokens.length > 0);
+  choose(looking);
+  square();
+}
+
+function choose(place) {
+  if (!attended || !attended.tokens.length) return;
+  looking = place;
+  const row = attended.weights[place], highest = Math.max(...row, 1e-6);
+  [...$("tokens").children].forEach((each, other) => {
+    each.style.background = `color-mix(in srgb, var(--for3) ${Math.round(100 * row[other] / highest)}%, transparent)`;
+    each.setAttribute("aria-pressed", String(other === place));
+    each.tabIndex = other === place ? 0 : -1;
+  });
+  const most = row.map((weight, other) => [weight, other]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+  const quoted = (other) => `“${attended.tokens[other].trim() || "␣"}”`;
+  $("attention-said").textContent =
+    `${quoted(place)} looks at ${most.map(([weight, other]) => `${quoted(other)} (${percent(weight)})`).join(", ")}`;
+  square();
+}
+
+function square() {
+  if (!attended || !attended.tokens.length) return;
+  const canvas = $("square"), size = attended.tokens.length, cell = Math.max(1, Math.floor(512 / size));
+  canvas.width = canvas.height = cell * size;
+  const brush = canvas.getContext("2d"), colours = getComputedStyle(document.documentElement);
+  brush.fillStyle = colours.getPropertyValue("--ground");
+  brush.fillRect(0, 0, canvas.width, canvas.height);
+  brush.fillStyle = colours.getPropertyValue("--for");
+  attended.weights.forEach((row, y) => {
+    const highest = Math.max(...row, 1e-6);
+    row.forEach((weight, x) => {
+      brush.globalAlpha = weight / highest;
+      brush.fillRect(x * cell, y * cell, cell, cell);
+    });
+  });
+  brush.globalAlpha = 1;
+  brush.strokeStyle = colours.getPropertyValue("--against");
+  brush.lineWidth = 2;
+  brush.strokeRect(1, looking * cell + 1, canvas.width - 2, Math.max(cell - 2, 1));
+}
+
+function arrows(event) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -1e9, End: 1e9 }[event.key];
+  if (!step || !attended) return;
+  event.preventDefault();
+  choose(Math.min(attended.tokens.length - 1, Math.max(0, looking + step)));
+  $("tokens").children[looking].focus();
+}
+
+// The writer.
+
+let writing = null;
+
+async function write(event) {
+  event.preventDefault();
+  if (writing) { writing.abort(); return; }
+  const mine = writing = new AbortController(), prompt = whole($("prompt").value);
+  $("write").textContent = "Stop";
+  trouble("writer-problem", null);
+  $("written-note").textContent = "It writes …";
+  try {
+    const asked = {
+      prompt, tokens: Number($("tokens-wanted").value), temperature: Number($("temperature").value), seed: Number($("seed").value),
+    };
+    const found = await ask("/generate", asked, mine.signal);
+    $("written-prompt").textContent = prompt;
+    $("written-text").textContent = found.text;
+    show("written");
+    $("written-note").textContent =
+      `${found.tokens} tokens; ${found.ended ? "it ended the text itself" : "cut off there"}. Another seed writes another text.`;
+    $("seed").value = String(asked.seed + 1);
+  } catch (error) {
+    $("written-note").textContent = "";
+    if (error.name !== "AbortError") trouble("writer-problem", error);
+  } finally {
+    writing = null;
+    $("write").textContent = "Go on";
+  }
+}
+
+// A file: read in pieces, labelled in batches, written in pieces. It is never in memory whole.
+
+class Rows {
+  // Cuts text that comes in pieces into rows of fields: quotes, doubled quotes, any line ends.
+  constructor(delimiter) { this.delimiter = delimiter; this.rest = ""; this.count = 0; }
+  *read(piece, last = false) {
+    const text = this.rest + piece, size = text.length;
+    let row = [], begin = 0, place = 0;
+    while (place < size || (last && begin < size)) {
+      const field = this.field(text, place, last);
+      if (field === null) break;
+      row.push(field.value);
+      place = field.end;
+      const next = text[place];
+      if (next === this.delimiter) {
+        place += 1;
+        if (place === size && last) { row.push(""); yield this.whole(row); row = []; begin = place; }
+        continue;
+      }
+      if (next === "\r" && place + 1 === size && !last) break;
+      place += next === "\r" && text[place + 1] === "\n" ? 2 : 1;
+      if (row.length > 1 || row[0] !== "") yield this.whole(row);
+      row = [];
+      begin = Math.min(place, size);
+    }
+    this.rest = text.slice(begin);
+    if (this.rest.length > FIELD) throw new Error(`Row ${this.count + 1} never ends: a quote is opened and not closed.`);
+    if (last && this.rest) throw new Error(`Row ${this.count + 1}: a quote is opened and not closed.`);
+  }
+  whole(row) { this.count += 1; return row; }
+  field(text, place, last) {
+    if (text[place] !== '"') {
+      let end = place;
+      while (end < text.length && text[end] !== this.delimiter && text[end] !== "\n" && text[end] !== "\r") end++;
+      return end === text.length && !last ? null : { value: text.slice(place, end), end };
+    }
+    let value = "", from = place + 1;
+    for (;;) {
+      const quote = text.indexOf('"', from);
+      if (quote < 0 || (quote + 1 === text.length && !last)) return null;
+      value += text.slice(from, quote);
+      if (text[quote + 1] !== '"') {
+        let end = quote + 1;
+        while (end < text.length && text[end] !== this.delimiter && text[end] !== "\n" && text[end] !== "\r") end++;
+        return end === text.length && !last ? null : { value: value + text.slice(quote + 1, end), end };
+      }
+      value += '"';
+      from = quote + 2;
+    }
+  }
+}
+window.rehead = { Rows };
+
+let file = null, first = [], delimiter = ",", labelling = null;
+
+async function take(given) {
+  if (!given) return;
+  trouble("file-problem", null);
+  show("download", false);
+  show("progress", false);
+  $("file-said").textContent = "";
+  file = given;
+  try {
+    const head = new TextDecoder("utf-8", { fatal: true }).decode(await given.slice(0, 65536).arrayBuffer(), { stream: true });
+    const line = head.split(/\r?\n|\r/, 1)[0];
+    delimiter = [",", ";", "\t"].map((each) => [line.split(each).length, each]).sort((a, b) => b[0] - a[0])[0][1];
+    first = [];
+    for (const row of new Rows(delimiter).read(head, given.size <= 65536)) if (first.push(row) > 20) break;
+    if (!first.length) throw new Error("There is no row in this file, or its first one is too long.");
+    $("has-header").checked = headed(first);
+    $("file-name").textContent = `${given.name} · ${size(given.size)}`;
+    columns(guess(first));
+    show("file-form");
+    $("start").focus();
+  } catch (error) {
+    file = null;
+    show("file-form", false);
+    trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
+  }
+}
+const size = (bytes) => bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+const KNOWN = ["text", "review", "sentence", "document", "content", "body", "comment", "message", "tweet", "title"];
+
+function headed(rows) {
+  const [top, ...others] = rows, names = top.map((each) => each.trim().toLowerCase());
+  if (names.some((each) => KNOWN.includes(each) || each === "label" || each === "id")) return true;
+  if (!others.length || new Set(names).size < names.length || names.some((each) => !each || /^-?[\d.,]+$/.test(each))) return false;
+  const mean = (place) => others.reduce((sum, row) => sum + (row[place] || "").length, 0) / others.length;
+  return top.every((each) => each.length <= 30) && top.some((each, place) => mean(place) > 2 * each.length + 10);
+}
+
+function guess(rows) {
+  const names = rows[0].map((each) => each.trim().toLowerCase());
+  const known = $("has-header").checked ? KNOWN.map((each) => names.indexOf(each)).find((each) => each >= 0) : undefined;
+  if (known !== undefined) return known;
+  const below = rows.slice($("has-header").checked ? 1 : 0);
+  const lengths = names.map((_, place) => below.reduce((sum, row) => sum + (row[place] || "").length, 0));
+  return lengths.indexOf(Math.max(...lengths));
+}
+
+function columns(place) {
+  const header = $("has-header").checked;
+  $("column").replaceChildren(...first[0].map((each, number) => {
+    const option = document.createElement("option");
+    option.value = String(number);
+    option.textContent = header && each.trim() ? each.trim().slice(0, 40) : `column ${number + 1}`;
+    return option;
+  }));
+  $("column").value = String(place);
+  sample();
+}
+
+function sample() {
+  const row = first[$("has-header").checked && first.length > 1 ? 1 : 0] || [];
+  const text = row[Number($("column").value)] || "";
+  $("sample").textContent = text.length > 300 ? text.slice(0, 300) + "…" : text;
+}
+
+async function labelFile(event) {
+  event.preventDefault();
+  if (labelling || !file) return;
+  const mine = labelling = new AbortController(), given = file, column = Number($("column").value);
+  const busy = (yes) => { show("stop", yes); $("start").disabled = $("column").disabled = $("has-header").disabled = yes; };
+  busy(true);
+  show("download", false);
+  show("progress");
+  trouble("file-problem", null);
+  const out = new Output(delimiter), began = Date.now();
+  let done = 0, skipped = 0, read = 0, batch = [], weight = 0, header = $("has-header").checked;
+  const flush = async () => {
+    const asked = batch.filter((each) => each.send);
+    const results = asked.length ? (await patiently({ texts: asked.map((each) => each.text) }, mine.signal)).results : [];
+    let place = 0;
+    for (const each of batch) out.row(each.row, each.send ? results[place++] : null);
+    done += batch.length;
+    skipped += batch.length - asked.length;
+    batch = [];
+    weight = 0;
+    $("progress").value = Math.min(1, read / Math.max(1, given.size));
+    const rate = done / Math.max(0.001, (Date.now() - began) / 1000);
+    $("file-said").textContent = `${done.toLocaleString()} rows, ${Math.round(rate).toLocaleString()} a second`;
+  };
+  try {
+    const rows = new Rows(delimiter), decoder = new TextDecoder("utf-8", { fatal: true }), reader = given.stream().getReader();
+    for (let over = false; !over;) {
+      const piece = await reader.read();
+      if (mine.signal.aborted) throw new DOMException("stopped", "AbortError");
+      over = piece.done;
+      read += over ? 0 : piece.value.length;
+      for (const row of rows.read(over ? decoder.decode() : decoder.decode(piece.value, { stream: true }), over)) {
+        if (header) { out.header(row); header = false; continue; }
+        out.begin(row.length);
+        const text = whole(row[column] || ""), length = text.length;
+        const send = text.trim() !== "" && [...text].length <= about.limits.characters && 6 * length < about.limits.body_bytes;
+        if (batch.length && (weight + 6 * length > about.limits.body_bytes / 2 || batch.length >= Math.min(128, about.limits.texts))) await flush();
+        batch.push({ row, text, send });
+        weight += send ? 6 * length + 8 : 0;
+      }
+    }
+    await flush();
+    $("progress").value = 1;
+    const link = $("download");
+    if (link.href) URL.revokeObjectURL(link.href);
+    link.blob = out.blob();
+    link.href = URL.createObjectURL(link.blob);
+    link.download = given.name.replace(/(\.[^.]*)?$/, "-labelled$1");
+    link.textContent = `Download ${link.download}`;
+    show("download");
+    link.focus();
+    const left = skipped ? `; ${skipped.toLocaleString()} empty or too long, left without a label` : "";
+    $("file-said").textContent = `Done: ${done.toLocaleString()} rows${left}.`;
+  } catch (error) {
+    if (error.name === "AbortError") $("file-said").textContent = `Stopped after ${done.toLocaleString()} rows.`;
+    else trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
+  } finally {
+    labelling = null;
+    busy(false);
+  }
+}
+
+async function patiently(body, signal) {
+  // A full queue says when to ask again.
+  for (let tries = 0; ; tries++) {
+    try { return await ask("/classify", body, signal); } catch (error) {
+      if (![429, 503].includes(error.status) || tries === 20) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 1000 * error.after));
+      if (signal.aborted) throw new DOMException("stopped", "AbortError");
+    }
+  }
+}
+
+class Output {
+  // The rows as they were, with label and probabilities behind, as `rehead predict` writes them.
+  constructor(delimiter) { this.delimiter = delimiter; this.parts = []; this.lines = []; this.size = 0; this.width = 0; }
+  begin(width) { this.width = this.width || width; }
+  header(row) {
+    const taken = new Set(row);
+    const free = (name) => { while (taken.has(name)) name = `predicted_${name}`; taken.add(name); return name; };
+    this.begin(row.length);
+    this.line([...row, ...[about.several ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
+  }
+  row(row, found) {
+    const own = row.concat(Array(Math.max(0, this.width - row.length)).fill(""));
+    const label = !found ? "" : about.several ? found.labels.join("|") : found.label;
+    this.line([...own, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
+  }
+  line(cells) {
+    const quoted = cells.map((each) => each.includes('"') || each.includes(this.delimiter) || /[\r\n]/.test(each) ? `"${each.replaceAll('"', '""')}"` : each);
+    this.lines.push(quoted.join(this.delimiter) + "\n");
+    this.size += 1;
+    if (this.size % 1000 === 0) this.pack();
+  }
+  pack() { this.parts.push(new Blob(this.lines)); this.lines = []; }
+  blob() { this.pack(); return new Blob(this.parts, { type: "text/csv;charset=utf-8" }); }
+}
+
+// The beginning.
+
+async function begin() {
+  try { about = await ask("/about"); } catch (error) {
+    if (error.status !== 401) $("what").textContent = error.message;
+    return;
+  }
+  show("token-card", false);
+  document.title = `${about.name} · rehead`;
+  $("name").textContent = about.name;
+  $("version").textContent = `rehead ${about.version}`;
+  const some = about.labels.slice(0, 12).join(", ") + (about.labels.length > 12 ? `, and ${about.labels.length - 12} more` : "");
+  $("what").textContent = about.can.includes("classify")
+    ? `A classifier at work on this machine. It tells: ${some}.`
+    : "A model that has learnt to write, on this machine.";
+  show("try", about.can.includes("classify"));
+  show("file", about.can.includes("classify"));
+  show("attention", about.can.includes("attention"));
+  show("writer", about.can.includes("generate"));
+  if (about.several) $("result-title").textContent = "Its labels";
+  const option = (value, text) => { const made = document.createElement("option"); made.value = value; made.textContent = text; return made; };
+  $("layer").replaceChildren(...Array.from({ length: about.layers }, (_, place) => option(place + 1, String(place + 1))));
+  $("layer").value = String(Math.max(1, about.layers));
+  $("head").replaceChildren(option("", "all (mean)"), ...Array.from({ length: about.heads }, (_, place) => option(place + 1, String(place + 1))));
+  $("tokens-wanted").max = String(about.limits.generate_tokens);
+  $("tokens-wanted").value = String(Math.min(100, about.limits.generate_tokens));
+  draw("");
+  if (about.can.includes("classify") && $("text").value) typed();
+  else if (about.can.includes("classify")) $("text").focus({ preventScroll: true });
+}
+
+$("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = $("token").value.trim();
+  try { sessionStorage.setItem("rehead-token", token); } catch { /* then it is asked for again */ }
+  begin();
+});
+$("text").addEventListener("input", typed);
+$("clear").addEventListener("click", () => { $("text").value = ""; typed(); $("text").focus(); });
+$("more-bars").addEventListener("click", () => { allBars = !allBars; look(lastText); });
+for (const id of ["layer", "head"]) $(id).addEventListener("change", () => { if (lastText.trim()) { if (asking) asking.abort(); look(lastText); } });
+$("tokens").addEventListener("keydown", arrows);
+$("square").addEventListener("pointermove", (event) => {
+  if (attended) choose(Math.max(0, Math.min(attended.tokens.length - 1, Math.floor(attended.tokens.length * event.offsetY / $("square").clientHeight))));
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", square);
+$("writer-form").addEventListener("submit", write);
+$("csv").addEventListener("change", () => { take($("csv").files[0]); });
+$("has-header").addEventListener("change", () => columns(Number($("column").value)));
+$("column").addEventListener("change", sample);
+$("file-form").addEventListener("submit", labelFile);
+$("stop").addEventListener("click", () => { if (labelling) labelling.abort(); });
+const drop = $("drop");
+for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
+for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
+for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
+drop.addEventListener("drop", (event) => { event.preventDefault(); take(event.dataTransfer.files[0]); });
+begin();
+})();

@@ -1,0 +1,208 @@
+"""What is answered, against what the classifier itself says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rehead.errors import UserError
+from rehead.model import Run
+from rehead.use.explain import explain
+from rehead.use.generate import prompt_ids, write
+from rehead.use.labeller import Labeller
+from rehead.use.sampling import Sampling
+from rehead.use.serve.options import ServeOptions
+from rehead.use.serve.service import Service
+from tests.use.serve.running import TEXTS, Running, classifier, running, writer
+
+
+def expected(run: Run, texts: list[str]) -> list[dict[str, object]]:
+    labeller = Labeller.of(run)
+    given = labeller.probabilities(texts)
+    key = "labels" if labeller.several else "label"
+    return [
+        {
+            key: list(labels or []) if labeller.several else (labels or [""])[0],
+            "probabilities": pytest.approx(dict(zip(labeller.names, row.tolist(), strict=True)), abs=2e-6),
+        }
+        for labels, row in zip(labeller.labels(given), given, strict=True)
+    ]
+
+
+def test_labels_are_those_of_the_classifier(server: Running) -> None:
+    assert server.post("/classify", {"texts": TEXTS}) == (200, {"results": expected(classifier(), TEXTS)})
+    for text in TEXTS:
+        assert server.post("/classify", {"text": text}) == (200, {"results": expected(classifier(), [text])})
+
+
+def test_several_labels() -> None:
+    run = classifier(multilabel=True)
+    with running(run) as server:
+        assert server.post("/classify", {"texts": TEXTS}) == (200, {"results": expected(run, TEXTS)})
+        sure = server.post("/classify", {"texts": TEXTS, "threshold": 1.0})[1]["results"]
+        assert [each["labels"] for each in sure] == [None] * len(TEXTS)
+        schema = server.get("/openapi.json")[1]
+        assert "SeveralClassified" in schema["components"]["schemas"]
+
+
+def test_less_sure_than_asked_is_no_label(server: Running) -> None:
+    labeller = Labeller.of(classifier())
+    sure = labeller.probabilities(TEXTS).max(1)
+    threshold = float(np.sort(sure)[2])  # three of five are as sure, or surer
+    found = server.post("/classify", {"texts": TEXTS, "threshold": threshold})[1]["results"]
+    assert [each["label"] is not None for each in found] == [bool(each >= threshold) for each in sure]
+
+
+@pytest.mark.parametrize("name", ["bag", "lab"])
+def test_explanations_are_those_of_explain(name: str, server: Running, layered: Running) -> None:
+    text, labeller = "a good film 🎬, not a bad one", Labeller.of(classifier(name))
+    asked = {"bag": server, "lab": layered}[name]
+    for label in (None, "fair"):
+        mine = explain(labeller, [text], label=label)[0]
+        status, found = asked.post("/explain", {"text": text} if label is None else {"text": text, "label": label})
+        assert status == 200
+        assert (found["label"], found["probability"]) == (mine.label, pytest.approx(mine.probability, abs=2e-6))
+        places = [(each["begin"], each["end"]) for each in found["words"]]
+        assert places == [(each.begin, each.end) for each in mine.words]
+        assert [each["weight"] for each in found["words"]] == pytest.approx(
+            [each.weight for each in mine.words], abs=1e-5
+        )
+
+
+def test_labels_that_there_are_not_cannot_be_explained(server: Running) -> None:
+    status, body = server.post("/explain", {"text": "a", "label": "nonsense"})
+    assert (status, body) == (422, {"error": "label: not one of this classifier's. They are in /about."})
+
+
+def test_attention_is_that_of_the_layer_and_head(layered: Running) -> None:
+    run, text = classifier("lab"), "a good film, a bad book"
+    assert run.tokenizer is not None
+    ids = run.tokenizer.encode(text)
+    with torch.no_grad():
+        _, layers = run.model.base.attention(torch.tensor([ids]), causal=run.model.reads_causally)
+    for layer, head in ((1, 2), (2, 1)):
+        status, found = layered.post("/attention", {"text": text, "layer": layer, "head": head})
+        assert status == 200
+        assert found["tokens"] == run.tokenizer.readable(ids)
+        assert found["total"] == len(ids)
+        assert found["causal"] == run.model.reads_causally
+        assert np.allclose(found["weights"], layers[layer - 1][0, head - 1], atol=1e-4)
+    mean = layered.post("/attention", {"text": text, "layer": 2})[1]["weights"]
+    assert np.allclose(mean, layers[1][0].mean(0), atol=1e-4)
+
+
+def test_attention_is_shown_of_the_beginning_only(layered: Running) -> None:
+    found = layered.post("/attention", {"text": "a good film " * 200})[1]
+    assert len(found["tokens"]) == len(found["weights"]) == 64
+    assert found["total"] > 500
+    assert layered.post("/attention", {"text": ""})[1]["weights"] == []
+
+
+def test_no_layers_no_attention(server: Running) -> None:
+    assert "attention" not in server.get("/about")[1]["can"]
+    assert server.post("/attention", {"text": "a"})[0] == 404
+
+
+def test_text_is_written_as_rehead_generate_does(writing: Running) -> None:
+    run = writer()
+    assert run.tokenizer is not None
+    asked = {"prompt": "a good", "tokens": 12, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 5}
+    status, found = writing.post("/generate", asked)
+    sampling = Sampling(temperature=0.7, top_k=20, top_p=0.9)
+    mine = write(run.model, run.tokenizer, prompt_ids(run.tokenizer, "a good"), sampling, tokens=12, seed=5)[0]
+    assert (status, found) == (200, {"text": mine.text, "tokens": len(mine.ids), "ended": mine.ended})
+    assert writing.post("/generate", {})[0] == 200
+
+
+def test_a_run_that_writes_offers_that_alone(writing: Running) -> None:
+    about = writing.get("/about")[1]
+    assert about["can"] == ["generate"]
+    assert writing.post("/classify", {"text": "a"})[0] == 404
+
+
+def test_a_run_that_can_do_nothing_is_refused() -> None:
+    run = writer()
+    masked = Run(run.model, run.tokenizer, details={"objective": "masked"})
+    with pytest.raises(UserError, match=r"^it never learnt to continue a text, and it is no classifier: its objective"):
+        Service(masked, ServeOptions(run=Path("it")), name="it")
+
+
+def test_about_says_what_it_takes(server: Running) -> None:
+    about = server.get("/about")[1]
+    assert about["labels"] == ["bad", "fair", "good <b>"]
+    assert about["limits"]["characters"] == 1000
+    assert about["limits"]["texts"] == 8
+
+
+def test_probes(server: Running) -> None:
+    assert server.get("/healthz") == (200, {"status": "ok"})
+    assert server.get("/readyz") == (200, {"status": "ready"})
+
+
+def test_a_dead_thread_is_not_ready() -> None:
+    with running(classifier()) as server:
+        server.service.slow_lane.end(5)
+        assert server.get("/readyz") == (503, {"status": "ending"})
+        assert server.get("/healthz")[0] == 200
+
+
+def test_requests_and_texts_are_counted() -> None:
+    with running(classifier()) as server:
+        server.post("/classify", {"texts": ["a", "b", "c"]})
+        server.post("/classify", {"text": 3})
+        server.get("/a/secret/path")
+        counts = server.get("/metrics")[1]
+    assert 'rehead_requests_total{path="/classify",status="200"} 1.0' in counts
+    assert 'rehead_requests_total{path="/classify",status="422"} 1.0' in counts
+    assert 'rehead_requests_total{path="(other)",status="404"} 1.0' in counts
+    assert "rehead_texts_total 3.0" in counts
+    assert "rehead_batch_texts_count 1.0" in counts
+    assert 'rehead_waiting{lane="labels"} 0.0' in counts
+    assert "secret" not in counts
+
+
+def test_errors_are_all_of_one_kind(server: Running) -> None:
+    assert server.get("/nothing") == (404, {"error": "there is nothing at this path. Look at /docs."})
+    status, body, headers = server.ask("GET", "/classify")
+    assert (status, body) == (405, {"error": "this path is not asked for like that."})
+    assert headers["allow"] == "POST"
+
+
+def test_documentation_loads_nothing_from_anywhere(server: Running) -> None:
+    status, page, headers = server.ask("GET", "/docs")
+    assert status == 200
+    assert headers["content-security-policy"].startswith("default-src 'none'")
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<script" not in page
+    for path in server.get("/openapi.json")[1]["paths"]:
+        assert path in page
+
+
+def test_the_schema_says_the_limits(server: Running) -> None:
+    schema = server.get("/openapi.json")[1]
+    fields = schema["paths"]["/classify"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert fields["text"]["maxLength"] == 1000
+    assert fields["texts"]["maxItems"] == 8
+    assert "default" not in fields["text"]
+    assert json.dumps(schema)
+
+
+def test_a_failure_is_one_line_for_the_client_and_a_place_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with running(classifier()) as server:
+
+        def broken(texts: list[str]) -> None:
+            if "poison" in texts:
+                raise ValueError("my secret text is " + texts[0])
+
+        real = server.service.labeller.probabilities  # type: ignore[union-attr]
+        server.service.labeller.probabilities = lambda texts: broken(texts) or real(texts)  # type: ignore
+        status, body = server.post("/classify", {"text": "poison"})
+        assert (status, body) == (500, {"error": "something went wrong in the server; its log says where."})
+        assert server.post("/classify", {"text": "fine"})[0] == 200
+    assert "secret" not in caplog.text
+    assert "internal error: ValueError at" in caplog.text

@@ -1,0 +1,328 @@
+"""Limits: how much, how many, how long; over raw sockets where a well-behaved client would not do it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rehead.use.labeller import Labeller
+from tests.use.serve.running import TEXTS, Gate, Running, classifier, running, until_closed, wait_until
+
+HEAD = b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CLOSE = b"Connection: close\r\n"
+
+
+def chunked(*parts: bytes) -> bytes:
+    body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+    return HEAD + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n" + body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+def asked(connection: socket.socket, request: bytes) -> bytes:
+    """Send a request; read one whole answer, and leave the connection open."""
+    connection.sendall(request)
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(65536)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def error(answer: bytes) -> str:
+    return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"])
+
+
+def test_texts_and_characters_are_counted(server: Running) -> None:
+    assert server.post("/classify", {"text": "x" * 1000})[0] == 200
+    said = "text: longer than 1,000 characters, which are the most that is taken."
+    assert server.post("/classify", {"text": "x" * 1001}) == (422, {"error": said})
+    assert server.post("/classify", {"text": "🎬" * 1000})[0] == 200, "characters, not bytes"
+    assert server.post("/classify", {"texts": ["x"] * 8})[0] == 200
+    said = "texts: more than 8, which are the most that is taken at a time."
+    assert server.post("/classify", {"texts": ["x"] * 9}) == (422, {"error": said})
+    assert server.post("/classify", {"texts": ["x", "y" * 1001]})[1]["error"].startswith("texts[1]: longer than 1,000")
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_unread(server: Running) -> None:
+    answer = server.raw(HEAD + CLOSE + b"Content-Length: 20001\r\n\r\n")
+    assert status(answer) == 413
+    assert error(answer) == "the body has more than 20,000 bytes. Send fewer texts at a time."
+
+
+def test_a_chunked_body_is_counted_as_it_comes(server: Running) -> None:
+    body = json.dumps({"text": "a good film"}).encode()
+    assert status(server.raw(chunked(*(bytes([each]) for each in body), b""))) == 200
+    answer = server.raw(chunked(b'{"text": "', *[b"x" * 1000] * 20))  # and it does not even end
+    assert status(answer) == 413
+
+
+def test_a_body_that_is_too_large_is_not_kept(server: Running) -> None:
+    """A hundred megabytes are offered in chunks; the server answers after 20,000 bytes, and keeps none."""
+    piece = b"%x\r\n%s\r\n" % (100_000, b" " * 100_000)
+    with server.connect() as connection:
+        connection.sendall(chunked(b" " * 20_001))
+        connection.settimeout(10)
+        assert status(connection.recv(65536)) == 413
+        try:
+            for _ in range(20):
+                connection.sendall(piece)
+        except OSError:
+            pass  # closed on us: as good
+
+
+def test_after_a_refusal_the_connection_goes_on(server: Running) -> None:
+    body = json.dumps({"text": "a good film"}).encode()
+    good = HEAD + CLOSE + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    answer = server.raw(HEAD + b"Content-Length: 30000\r\n\r\n" + b" " * 30_000, good, pause=0.1)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"HTTP/1.1 200" in answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        HEAD + b"Content-Length: abc\r\n\r\n",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+        HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        HEAD + b"Transfer-Encoding: gzip\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50) + b"\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"X-%d: y\r\n" % each for each in range(20_000)) + b"\r\n",
+        b"\r\n" * 10 + b"nonsense\r\n\r\n",
+    ],
+)  # fmt: skip
+def test_what_is_no_http_gets_a_clear_answer_and_nothing_hangs(request_: bytes, server: Running) -> None:
+    answer = server.raw(request_)
+    assert 400 <= status(answer) < 500
+    assert server.get("/healthz")[0] == 200
+
+
+def test_a_body_shorter_than_it_says_waits_for_the_rest_and_no_longer() -> None:
+    with running(classifier(), receive_seconds=0.3) as server:
+        answer = server.raw(HEAD + b'Content-Length: 50\r\n\r\n{"text": "a"}')
+        assert status(answer) == 408
+        assert error(answer) == "the request did not arrive whole within 0.3 s."
+
+
+@pytest.mark.parametrize("where", ["nothing", "head", "body", "second request", "chunks"])
+def test_who_sends_a_byte_at_a_time_is_cut_off(where: str) -> None:
+    body = json.dumps({"text": "a good film"}).encode()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
+    with running(classifier(), receive_seconds=0.4) as server, server.connect() as connection:
+        connection.settimeout(10)
+        drips = {"nothing": b"", "head": whole, "body": body, "second request": whole, "chunks": b"1\r\n \r\n" * 99}
+        if where == "body":
+            connection.sendall(whole)
+        elif where == "chunks":
+            connection.sendall(chunked())
+        elif where == "second request":
+            assert status(asked(connection, whole + body)) == 200
+        began = time.monotonic()
+        try:
+            for byte in drips[where]:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except OSError:
+            pass
+        answer = until_closed(connection, silence=5)
+        assert time.monotonic() - began < 5
+        assert status(answer) in (408, 0)  # or reset, where we went on sending
+        if where == "nothing":
+            assert status(answer) == 408
+        wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_a_connection_with_nothing_to_say_is_closed() -> None:
+    with running(classifier(), idle_seconds=1.0) as server, server.connect() as connection:
+        assert status(asked(connection, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+        connection.settimeout(10)
+        assert connection.recv(100) == b""
+
+
+def test_idle_connections_are_not_cut_off_by_the_clock_for_requests() -> None:
+    with running(classifier(), receive_seconds=0.2) as server, server.connect() as connection:
+        for _ in range(3):
+            assert status(asked(connection, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+            time.sleep(0.4)
+
+
+def test_a_long_computation_is_not_cut_off_by_the_clock_for_requests() -> None:
+    with running(classifier(), receive_seconds=0.2) as server:
+        gate = Gate(server)
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(server.post, "/classify", {"text": "a"})
+            time.sleep(0.6)
+            gate.open.set()
+            assert answer.result()[0] == 200
+
+
+def test_connections_are_counted() -> None:
+    with running(classifier(), connections=3) as server:
+        held = [server.connect() for _ in range(3)]
+        wait_until(lambda: len(server.server.server_state.connections) == 3)
+        answer = server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert status(answer) == 503
+        assert "too many connections" in error(answer)
+        for each in held:
+            each.close()
+        wait_until(lambda: not server.server.server_state.connections)
+        assert server.get("/healthz")[0] == 200
+
+
+def test_a_full_queue_says_when_to_ask_again() -> None:
+    with running(classifier(), queue=4, texts=4) as server, ThreadPoolExecutor(8) as pool:
+        gate = Gate(server)
+        first = pool.submit(server.post, "/classify", {"text": "first"})
+        wait_until(lambda: not server.service.labels_lane.empty and server.service.labels_lane.waiting == 0)
+        waiting = pool.submit(server.post, "/classify", {"texts": ["a", "b", "c"]})
+        wait_until(lambda: server.service.labels_lane.waiting == 3)
+        status_, body, headers = server.ask("POST", "/classify", {"texts": ["d", "e"]})
+        assert status_ == 429
+        assert body == {"error": f"too many texts wait already. Ask again in {headers['retry-after']} s."}
+        assert int(headers["retry-after"]) >= 1
+        fits = pool.submit(server.post, "/classify", {"text": "f"})
+        gate.open.set()
+        assert [each.result()[0] for each in (first, waiting, fits)] == [200] * 3
+        assert 'rehead_dropped_total{why="full"} 1.0' in server.get("/metrics")[1]
+
+
+def test_what_takes_too_long_is_given_up_and_not_computed() -> None:
+    with running(classifier(), seconds=0.3) as server, ThreadPoolExecutor(8) as pool:
+        gate = Gate(server)
+        first = pool.submit(server.post, "/classify", {"text": "first"})
+        wait_until(lambda: not server.service.labels_lane.empty and server.service.labels_lane.waiting == 0)
+        late = pool.submit(server.ask, "POST", "/classify", {"text": "late"})
+        status_, body, headers = late.result()
+        assert status_ == 503
+        assert body["error"].startswith("the answer took longer than 0.3 s, and was given up.")
+        assert headers["retry-after"] == "1"
+        assert first.result()[0] == 503
+        gate.open.set()
+        assert server.post("/classify", {"text": "next"})[0] == 200
+        assert gate.computed == [["first"], ["next"]]
+
+
+def test_who_leaves_early_is_not_computed() -> None:
+    body = json.dumps({"text": "leaves"}).encode()
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with running(classifier()) as server, ThreadPoolExecutor(2) as pool:
+        gate, lane = Gate(server), server.service.labels_lane
+        first = pool.submit(server.post, "/classify", {"text": "first"})
+        wait_until(lambda: not lane.empty and lane.waiting == 0)
+        leaving = [server.connect() for _ in range(20)]
+        for each in leaving:
+            each.sendall(request)
+        wait_until(lambda: lane.waiting == 20)
+        for each in leaving[:10]:
+            each.close()
+        for each in leaving[10:]:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # by reset
+            each.close()
+        wait_until(lambda: lane.waiting == 0)
+        gate.open.set()
+        assert first.result()[0] == 200
+        assert server.post("/classify", {"text": "next"})[0] == 200
+        assert gate.computed == [["first"], ["next"]]
+        assert 'rehead_dropped_total{why="gone"} 20.0' in server.get("/metrics")[1]
+
+
+def test_who_never_reads_the_answer_is_let_go() -> None:
+    """A page is asked for again and again, and never read: the connection ends, and the server too."""
+    with running(classifier(), receive_seconds=0.3, idle_seconds=1.0) as server:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.connect(("127.0.0.1", server.port))
+        connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                connection.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert server.get("/healthz")[0] == 200
+        wait_until(lambda: not server.server.server_state.connections, 20)
+        connection.close()
+
+
+def test_sixty_four_clients_get_their_own_answers() -> None:
+    labeller = Labeller.of(classifier())
+    texts = [f"{TEXTS[number % 4]} {'film ' * (number % 7)}{number}" for number in range(640)]
+    given = labeller.probabilities(texts)
+    names = labeller.names
+    with running(classifier()) as server:
+
+        def client(first: int) -> list[dict[str, float]]:
+            found = []
+            with server.connect() as connection:
+                for text in texts[first::64]:
+                    body = json.dumps({"text": text}).encode()
+                    answer = asked(connection, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                    assert status(answer) == 200
+                    found.append(json.loads(answer.split(b"\r\n\r\n", 1)[1])["results"][0]["probabilities"])
+            return found
+
+        with ThreadPoolExecutor(64) as pool:
+            for first, found in enumerate(pool.map(client, range(64))):
+                for row, mine in zip(given[first::64], found, strict=True):
+                    assert mine == pytest.approx(dict(zip(names, row.tolist(), strict=True)), abs=2e-6)
+        counts = server.get("/metrics")[1]
+        batches = float(next(x for x in counts.splitlines() if x.startswith("rehead_batch_texts_count")).split()[1])
+        assert batches < 640, "none were computed together"
+
+
+def test_a_story_does_not_hold_up_labels(layered: Running) -> None:
+    """While something slow is computed, labels go on."""
+    began, go = threading.Event(), threading.Event()
+    real = layered.service.slow_lane.compute
+
+    def held(jobs: object) -> object:
+        began.set()
+        assert go.wait(20)
+        return real(jobs)  # type: ignore[arg-type]
+
+    layered.service.slow_lane.compute = held  # type: ignore[assignment]
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(layered.post, "/attention", {"text": "a"})
+            assert began.wait(10)
+            assert layered.post("/classify", {"text": "a"})[0] == 200
+            assert not slow.done()
+            go.set()
+            assert slow.result()[0] == 200
+    finally:
+        layered.service.slow_lane.compute = real
+
+
+def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) -> None:
+    body = json.dumps({"tokens": 30, "temperature": 5}).encode()
+    head = HEAD.replace(b"/classify", b"/generate")
+    steps = []
+    real = writing.service.run.model.base.read_on
+
+    def slow(*arguments: object) -> object:
+        steps.append(1)
+        time.sleep(0.02)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    writing.service.run.model.base.read_on = slow  # type: ignore[method-assign,assignment]
+    try:
+        connection = writing.connect()
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: len(steps) > 2)
+        connection.close()
+        wait_until(lambda: writing.service.slow_lane.empty)
+        assert len(steps) < 30
+    finally:
+        del writing.service.run.model.base.read_on
