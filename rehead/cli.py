@@ -94,6 +94,12 @@ COMMANDS: dict[str, Command] = {
         "fill",
         "guess the hidden words of a text",
     ),
+    "export": Command(
+        "rehead.use.export.command",
+        "ExportOptions",
+        "command",
+        "write a run as ONNX, in a folder that needs neither torch nor rehead",
+    ),
     "serve": Command(
         "rehead.use.serve.command",
         "ServeOptions",

@@ -97,6 +97,8 @@ HEAVY = (
     "fastapi",
     "uvicorn",
     "pydantic",
+    "onnx",
+    "onnxruntime",
 )
 
 
@@ -114,6 +116,7 @@ HEAVY = (
         ["predict", "--help"],
         ["generate", "--help"],
         ["fill", "--help"],
+        ["export", "--help"],
         ["serve", "--help"],
         ["data", "--help"],
         ["data", "check", "--help"],

@@ -1,68 +1,97 @@
-"""Self-training: what a classifier is sure of among unlabelled documents, it learns from as if it had been labelled.
+"""Self-training: the vectors teach the words.
 
-The surest fifth of the unlabelled documents, classes in the proportion of the labelled ones, joins the examples; all of
-it together counts twice as much as these. More of it, or more rounds, made it worse: a linear classifier that is shown
-its own guesses learns its own faults (docs/few-labels.md). It is kept only if left-out examples gain.
+A classifier of a few hundred labels knows the vectors well and the exact words hardly: most of them are in no labelled
+document. It is right about most unlabelled ones, though, so the words learn from its guesses on these, each of which
+counts as much as it is sure. They err elsewhere than the vectors do, and both together are better than either: on film
+reviews with 500 labels 88.5 becomes 89.9 % (docs/few-labels.md). A second round lets other words learn from what both
+say. It is co-training (Blum and Mitchell 1998), one way.
+
+That the whole classifier learns its own surest guesses, vectors included, was tried first and made it worse: it learns
+its own faults. What comes out is a linear classifier again, and is kept only if left-out examples gain.
+
+Shapes: N documents, K classes, C rows that have weights.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import sparse
 
-from rehead.finetune.features import Features
+from rehead.finetune.features import Features, unevenness
 from rehead.finetune.linear import Examples, Found, Linear, Setting, fit_average
+from rehead.finetune.logistic import separate
 from rehead.finetune.probe import Probe
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
 
-MOST = 10_000  # unlabelled documents that are read
-SHARE = 0.2  # of them that is believed
-WEIGHT = 2.0  # how much these count together, against all examples
+MOST = 30_000  # unlabelled documents that are read
+EXAMPLE = 3.0  # how much a labelled document counts; the surest guess counts 1
+STRENGTH = 10.0  # how little the words' weights are held back
+FOUND = 3  # documents a row must be found in
+ROUNDS = 2
+MANY, FEWER = 1_000, 2  # examples from which on so many folds are enough to judge by
 
 
 def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
-    """Train again with unlabelled documents: what left-out examples are then given, and the classifier of all."""
+    """Have the words learn from guesses: what left-out examples are then given, and the classifier of all."""
     examples, settings = probe.examples, probe.found.settings
     logits = np.full((len(examples), examples.classes), np.nan)
-    for inside, outside in probe.folds:
-        linear = _round(examples.some(inside), settings, unlabelled)
+    for inside, outside in probe.folds[: FEWER if len(examples) >= MANY else None]:
+        linear = _taught(examples.some(inside), settings, unlabelled)
         logits[outside] = linear.scores(examples.features.some(outside))
-    return Found(settings, logits), _round(examples, settings, unlabelled)
+    return Found(settings, logits), _taught(examples, settings, unlabelled)
 
 
-def _round(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
-    """Fit to examples, label the unlabelled documents, and fit to both."""
-    features, truth = examples.features, examples.truth
-    first = fit_average(examples, settings)
-    believed, guess = surest(first.scores(unlabelled), np.bincount(truth, minlength=examples.classes))
-    if not len(believed):
-        return first
-    joined = Features(
-        np.concatenate((features.directions, unlabelled.directions[believed])),
-        sparse.vstack((features.words, unlabelled.words[believed])).tocsr(),
-    )
-    weights = np.concatenate((np.ones(len(truth)), np.full(len(guess), WEIGHT * len(truth) / len(guess))))
-    both = dataclasses.replace(examples, features=joined, truth=np.concatenate((truth, guess)), weights=weights)
-    return fit_average(both, settings)
+def _taught(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
+    """Fit to examples; then, in each round, guess the unlabelled documents and add words that have learnt from that."""
+    linear = fit_average(examples, settings)
+    scores = linear.scores(unlabelled)
+    size = size_of(scores)
+    for _ in range(ROUNDS):
+        words = words_of_guesses(examples, unlabelled, scores)
+        linear = together(linear, words, size / max(size_of(words.word_scores(unlabelled)), 1e-12))
+        scores = linear.scores(unlabelled)
+    return linear
 
 
-def surest(logits: NDArray[Any], counts: Ints) -> tuple[Ints, Ints]:
-    """Choose the surest guesses, classes in proportion to `counts` (K,): which documents, and their classes."""
-    guess = logits.argmax(1)
-    shares = np.exp(logits - logits.max(1, keepdims=True))
-    sure = shares.max(1) / shares.sum(1)
-    wanted = SHARE * len(logits) * counts / max(1, counts.sum())
-    chosen = []
-    for label in range(len(counts)):
-        members = np.flatnonzero(guess == label)
-        chosen.append(members[np.argsort(-sure[members], kind="stable")][: round(wanted[label])])
-    believed = np.concatenate(chosen)
-    return believed, guess[believed]
+def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -> Linear:
+    """Fit words alone to examples and to guesses, which are given as scores (N, K)."""
+    from scipy import sparse
+
+    words = sparse.vstack((unlabelled.words, examples.features.words)).tocsr()
+    truth = np.concatenate((scores.argmax(1), examples.truth))
+    weights = np.concatenate((sureness(scores), np.full(len(examples), EXAMPLE)))
+    uneven = unevenness(words, truth, examples.classes)
+    often = np.bincount(words.indices, minlength=words.shape[1]) >= min(FOUND, words.shape[0])
+    rows = np.flatnonzero((uneven > 0) & often)
+    inputs = words[:, rows].multiply(uneven[rows][None]).tocsr()
+    weight, bias = separate(inputs, truth, examples.classes, STRENGTH, weights)
+    nothing = np.zeros((examples.classes, examples.features.directions.shape[1]))
+    return Linear(nothing, rows, weight * uneven[rows], bias)
+
+
+def sureness(scores: Floats) -> Floats:
+    """How much more likely than by chance the likeliest class is: (N,), from 0 to 1."""
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    classes = scores.shape[1]
+    found: Floats = (classes / shares.sum(1) - 1) / (classes - 1)
+    return found
+
+
+def size_of(scores: Floats) -> float:
+    """How far scores (N, K) lie apart, between the classes of a document: the root of the mean square."""
+    return float(np.sqrt(((scores - scores.mean(1, keepdims=True)) ** 2).mean())) if len(scores) else 0.0
+
+
+def together(first: Linear, second: Linear, share: float) -> Linear:
+    """Add two classifiers; the second counts `share` times as much as it says."""
+    rows = np.union1d(first.rows, second.rows)
+    words = np.zeros((len(first.bias), len(rows)))
+    for each, factor in ((first, 1.0), (second, share)):
+        words[:, np.searchsorted(rows, each.rows)] += factor * each.words
+    return Linear(first.directions + share * second.directions, rows, words, first.bias + share * second.bias)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 LONGEST = 256  # tokens that layers read at once, unless told otherwise
 WHOLE = 2**40  # longer than any document
 TEXTS = 4096  # encoded at once
+CACHED = 4096  # tokens that layers read at once on a CPU: what is made of them stays in its cache (a fifth faster)
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def pooled_parts(model: Model, parts: Sequence[Ints], batch_tokens: int = 16_384
                 begin += len(group)
         else:
             for members, rows, keep in _padded(parts, batch_tokens, _device(model)):
-                hidden = model.base(rows, keep, causal=model.reads_causally)
+                hidden = _hidden(model.base, rows, keep, causal=model.reads_causally)
                 vectors[members] = model.head.pool(hidden, keep).float().cpu().numpy()
     return vectors
 
@@ -388,14 +389,26 @@ def _summed(model: Model, ids: Sequence[Ints], stretches: list[tuple[int, int, i
     parts = [ids[document][begin:end] for document, begin, end in stretches]
     documents = np.array([document for document, _, _ in stretches], np.int64)
     for members, rows, keep in _padded(parts, budget, _device(model)) if parts else ():
-        hidden = model.base(rows, keep, causal=model.config.causal)  # (pieces, T, H)
+        hidden = _hidden(model.base, rows, keep, causal=model.config.causal)  # (pieces, T, H)
         total = hidden.masked_fill(~keep[..., None], 0.0).sum(1).float()
         np.add.at(sums, documents[members], total.cpu().numpy())
     return sums
 
 
+def _hidden(base: Base, rows: Tensor, keep: Tensor, *, causal: bool) -> Tensor:
+    """Read rows that have their padding behind them, as `_padded` makes them: (n, T) → (n, T, H).
+
+    Under the square mask no token sees what comes behind it, and in rows of one length there is no padding: no mask is
+    needed then. What is made of the padding nobody looks at.
+    """
+    needless = causal or bool(keep.all())
+    hidden: Tensor = base(rows, None if needless else keep, causal=causal)
+    return hidden
+
+
 def _padded(parts: Sequence[Ints], budget: int, device: torch.device) -> Iterator[tuple[Ints, Tensor, Tensor]]:
     """Put pieces of about the same length together: which ones, their ids (n, T), and where these are real (n, T)."""
+    budget = min(budget, CACHED) if device.type == "cpu" else budget
     lengths = np.array([len(each) for each in parts], np.int64)
     order = np.argsort(lengths, kind="stable")
     begin = 0

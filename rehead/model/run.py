@@ -5,6 +5,7 @@
       model.safetensors   base + head
       tokenizer.json      where it has one
       labels.json         classifiers only: label names in order
+      README.md           what it is, for people: `rehead.model.card`; nobody reads it back
 
 Safetensors and JSON only: loading never runs code. It believes nothing before it has looked: names are plain and
 stay inside the directory, digests match, shapes are compared with what the configuration says *before* a tensor is
@@ -27,6 +28,7 @@ from torch import Tensor
 import rehead
 from rehead.disk import file_inside, flush, read_json, read_signed, sha256, whole_directory, write_json, write_signed
 from rehead.errors import ConfigError, DamagedError, UserError, shown
+from rehead.model.card import CARD, card
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
 from rehead.text.tokenizer import Tokenizer
@@ -53,8 +55,8 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path = Path(path)
     tensors = _checked(run)
-    with whole_directory(path, replace=(CONFIG, *FILES) if overwrite else None) as directory:
-        _write(run, tensors, directory)
+    with whole_directory(path, replace=(CONFIG, *FILES, CARD) if overwrite else None) as directory:
+        _write(run, tensors, directory, path.absolute().name)
     return path
 
 
@@ -64,8 +66,8 @@ def save_into(run: Run, path: Path) -> None:
     ready = path / ".run"
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
     with whole_directory(ready) as directory:
-        _write(run, tensors, directory)
-    for name in (*(each for each in FILES if (ready / each).exists()), CONFIG):
+        _write(run, tensors, directory, path.absolute().name)
+    for name in (*(each for each in FILES if (ready / each).exists()), CARD, CONFIG):
         (ready / name).replace(path / name)
     ready.rmdir()
     flush(path)
@@ -85,7 +87,7 @@ def _checked(run: Run) -> dict[str, Tensor]:
     return tensors
 
 
-def _write(run: Run, tensors: dict[str, Tensor], directory: Path) -> None:
+def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> None:
     model = run.model
     try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
@@ -104,6 +106,7 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path) -> None:
         "details": run.details,
     }
     write_signed(directory / CONFIG, config)
+    (directory / CARD).write_text(card(run, name), encoding="utf-8")
 
 
 def load(path: str | Path) -> Run:

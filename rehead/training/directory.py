@@ -20,7 +20,7 @@ TOKENS, TOKENIZER = "tokens", "tokenizer.json"
 DESCRIPTIONS = ("pretrain.json", "finetune.json")
 OURS = (
     *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
-    "config.json", "model.safetensors", TOKENIZER, "labels.json",
+    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md",
 )  # fmt: skip
 REPLACED = ".replaced"  # the run that was there before, until the new one has come as far as its first step
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed

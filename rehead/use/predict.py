@@ -20,7 +20,7 @@ from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.again import again
-from rehead.use.predictions import Layout, Prediction, encoded, format_of_output
+from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
 from rehead.use.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.text.records import Record, Records
+    from rehead.use.explain import Explanation
     from rehead.use.labeller import Labeller
 
 GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
+PAGE = ".html"
+EXPLANATION, DOUBT = "explanation", "uncertainty"  # columns
 NOTHING, NO_LABEL = "(empty text)", "(no label)"  # how they are counted
 SHOWN = 12  # labels that are counted for the user, at most
 
@@ -46,7 +49,8 @@ class PredictOptions(CommonOptions, ReadOptions):
     "What to label: txt, csv, tsv, jsonl or parquet, also .gz or .zst; a folder; - or nothing: standard input."
 
     out: Path | None = flag(None, metavar="FILE")
-    "Where to write: .csv or .jsonl, also .gz. It appears when all is done. Left out: standard output."
+    """Where to write: .csv or .jsonl, also .gz; with --explain also .html. It appears when all is done. Left out:
+    standard output."""
 
     format: Literal["csv", "jsonl"] | None = None
     "What to write. Left out: by the ending of --out, or jsonl for jsonl, else csv."
@@ -56,6 +60,13 @@ class PredictOptions(CommonOptions, ReadOptions):
 
     unsure: str = flag("unsure", metavar="WORD")
     "What stands in the place of a label that is not guessed."
+
+    explain: bool = False
+    """Show which words carried the decision: on a terminal in colours, in a .html page, or as a column of csv or jsonl
+    (--format)."""
+
+    most_uncertain: int | None = flag(None, metavar="N")
+    "Give only N texts that are worth a label: doubtful, and no two alike; the first is worth most."
 
     skip_empty: bool = False
     "Leave out rows with an empty text. Without, they are kept, with neither label nor probabilities."
@@ -79,9 +90,17 @@ def predict(options: PredictOptions) -> int:
         raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
     reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
     records = Records(_given(options), reading)
+    if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
+        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
+    shown = options.most_uncertain is None and options.format is None
+    if options.explain and shown and (options.out is None or options.out.suffix.lower() == PAGE):
+        return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
-    layout = Layout(format_, records.columns(), labeller.names, labeller.several)
-    if options.out is None:
+    more = (*([DOUBT] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
+    layout = Layout(format_, records.columns(), labeller.names, labeller.several, more)
+    if options.most_uncertain is not None:
+        counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
+    elif options.out is None:
         counts = _to_standard_output(labeller, records, layout, options)
     else:
         asked = _asked(options, reading, layout)
@@ -164,25 +183,88 @@ def _groups(records: Records) -> Iterator[Group]:
         yield Group(group, end + len(group), digest.hexdigest(), records.texts.bytes_read)
 
 
-def said_of(group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions) -> list[Prediction]:
+def said_of(
+    group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions, layout: Layout
+) -> list[Prediction]:
     """Say what the rows of a group are, by their probabilities."""
     sure = 0.0 if options.threshold is None else options.threshold
     known = zip(labeller.labels(shares, sure), shares.tolist(), strict=True)
+    why = iter(_explanations(group, labeller) if options.explain else [])
     said = []
     for record in group.records:
-        if record.text:
-            labels, each = next(known)
-            said.append(Prediction((options.unsure,) if labels is None else labels, each))
-        else:
+        if not record.text:
             said.append(Prediction(None, None))
+            continue
+        labels, each = next(known)
+        more = {EXPLANATION: explanation_field(next(why), layout.format)} if options.explain else {}
+        said.append(Prediction((options.unsure,) if labels is None else labels, each, more))
     return said
+
+
+def _explanations(group: Group, labeller: Labeller) -> list[Explanation]:
+    from rehead.use.explain import explain
+
+    return explain(labeller, [each.text for each in group.records if each.text])
+
+
+def _show_explanations(labeller: Labeller, records: Records, options: PredictOptions) -> int:
+    """Show explanations to people: on standard output, or as a page."""
+    from rehead.use.highlight import page, print_explanations
+
+    if options.resume:
+        raise UserError("--resume: a page is not gone on with. Drop it, or write .jsonl with --explain.")
+    groups = labelled_groups(labeller, records, quiet=options.quiet or options.out is None)
+    explanations = (each for group, _ in groups for each in _explanations(group, labeller))
+    if options.out is None:
+        print_explanations(explanations)
+        return 0
+    with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
+        try:
+            for piece in page(explanations):
+                out.append(encoded(piece, compressed=False))
+        except BaseException:
+            out.discard()
+            raise
+        out.finish()
+    print(options.out)
+    return 0
+
+
+def _most_uncertain(
+    labeller: Labeller, records: Records, layout: Layout, options: PredictOptions, *, compressed: bool
+) -> Counter[str]:
+    """Read everything, and write the rows that are worth a label."""
+    import numpy as np
+
+    from rehead.use.uncertain import CANDIDATES, Doubtful, choose, doubt
+
+    wanted = options.most_uncertain or 0
+    doubtful = Doubtful(CANDIDATES * wanted)
+    for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
+        doubtful.add([each for each in group.records if each.text], shares, doubt(shares, labeller))
+    chosen = choose(doubtful.found(), labeller, wanted)
+    group = Group([each.record for each in chosen], len(chosen), "", 0)
+    shares = np.array([each.probabilities for each in chosen], np.float32).reshape(len(chosen), len(labeller.names))
+    said = said_of(group, shares, labeller, options, layout)
+    for each, row in zip(chosen, said, strict=True):
+        row.more[DOUBT] = round(each.doubt, 6)
+    rows = layout.header() + "".join(map(layout.row, group.records, said))
+    if options.out is None:
+        _put(rows)
+    else:
+        with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
+            out.append(encoded(rows, compressed=compressed))
+            out.finish()
+    counts: Counter[str] = Counter()
+    _count(counts, said)
+    return counts
 
 
 def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, options: PredictOptions) -> Counter[str]:
     counts: Counter[str] = Counter()
     _put(layout.header())
     for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
-        said = said_of(group, shares, labeller, options)
+        said = said_of(group, shares, labeller, options, layout)
         _put("".join(map(layout.row, group.records, said)))
         _count(counts, said)
     return counts
@@ -208,14 +290,12 @@ def _to_file(
     from rehead.training.stopping import Stopped, told_to_stop
 
     assert options.out is not None  # noqa: S101 (for the type checker)
-    if any(_same_file(options.out, each.path) for each in records.texts.files):
-        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
     begun = Unfinished(options.out, asked, resume=options.resume, overwrite=options.overwrite)
     with told_to_stop() as told, begun as out:
         counts = Counter(out.state["counts"] if out.state else {})
         before = "" if out.size else layout.header()
         for group, shares in labelled_groups(labeller, records, out.state, quiet=options.quiet):
-            said = said_of(group, shares, labeller, options)
+            said = said_of(group, shares, labeller, options, layout)
             _count(counts, said)
             rows = before + "".join(map(layout.row, group.records, said))
             before = ""
@@ -244,8 +324,18 @@ def _check(options: PredictOptions) -> None:
             raise UserError(f"--{name.replace('_', '-')}: labels are not read here, they are given. Drop it.")
     if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UserError(f"--threshold {options.threshold:g}: must be from 0 to 1.")
+    if options.out is not None and options.out.suffix.lower() == PAGE and not options.explain:
+        raise UserError(
+            f"--out {options.out}: a page shows which words decided. Add --explain, or write .csv or .jsonl."
+        )
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
+    if options.most_uncertain is not None and options.most_uncertain < 1:
+        raise UserError(f"--most-uncertain {options.most_uncertain}: must be 1 or more.")
+    if options.most_uncertain is not None and options.resume:
+        raise UserError(
+            "--resume: texts to label are chosen when all have been read, and nothing is left half done. Drop it."
+        )
     if options.resume and options.out is None:
         raise UserError("--resume goes on with a file. Name it with --out.")
 
@@ -264,6 +354,7 @@ def _asked(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dic
     from rehead.disk import sha256
 
     given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
+    given["explain"] = options.explain
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     run = sha256(options.run / "config.json")
     return {

@@ -6,7 +6,7 @@
 Where a text may have several labels, the column is called `labels`: `a|b` in csv, a list in jsonl. A text of which the
 classifier is not sure enough has the word for that instead of a label; an empty text has neither label nor
 probabilities (empty cells, null). A column of the input that has the name of one of ours keeps it: ours gets
-`predicted_` before it.
+`predicted_` before it. With --explain there is one more, `explanation`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ from rehead.errors import UserError
 
 if TYPE_CHECKING:
     from rehead.text.records import Record
+    from rehead.use.explain import Explanation
 
 Format = Literal["csv", "jsonl"]
 ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -37,7 +38,7 @@ class Prediction:
     labels: tuple[str, ...] | None
     "None for an empty text."
     probabilities: Sequence[float] | None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
     "What else there is to say, by the name of its column."
 
 
@@ -103,6 +104,17 @@ def format_of_output(out: Path | None, chosen: Format | None, of_input: set[str]
             "or say --format."
         )
     return ENDINGS[ending], compressed
+
+
+def explanation_field(explanation: Explanation, format_: Format) -> Any:  # noqa: ANN401 (what JSON can hold)
+    """Give an explanation as a row holds it: all words with their weights in jsonl, the strongest of them in csv."""
+    from rehead.use.highlight import summary
+
+    if format_ == "csv":
+        return "; ".join([explanation.label, *summary(explanation)[1:]])
+    whole = explanation.as_json()
+    words = [{**word, "weight": round(word["weight"], 6)} for word in whole["words"]]
+    return {"label": explanation.label, "words": words}
 
 
 def encoded(text: str, *, compressed: bool) -> bytes:

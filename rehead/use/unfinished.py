@@ -94,10 +94,16 @@ class Unfinished:
         """Let go of the file, finished or not; where nothing was written, nothing is left."""
         if self.file.closed:
             return
+        if self.size:
+            self.file.close()
+        else:
+            self.discard()
+
+    def discard(self) -> None:
+        """Throw away what was written."""
         self.file.close()
-        if not self.size:
-            self.partial.unlink(missing_ok=True)
-            self.record.unlink(missing_ok=True)
+        self.partial.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
 
     def _find_again(self) -> None:
         if not self.record.exists() or (self.out.exists() and not self.partial.exists()):

@@ -30,7 +30,7 @@ def test_a_run_needs_nothing_but_text_and_a_place(
     assert run.details["objective"] == "bag"
     assert run.tokenizer is not None
     assert sorted(each.name for each in (tmp_path / "runs" / "base").iterdir()) == [
-        "checkpoints", "config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
+        "README.md", "checkpoints", "config.json", "metrics.jsonl", "model.safetensors", "tokenizer.json",
     ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import pytest
 from rehead.cli import main
 from rehead.model.run import save
 from rehead.use import predict as predicting
+from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
 from tests.use.tiny_classifier import some_texts, tiny_classifier
 
@@ -148,6 +149,43 @@ def test_a_label_column_of_the_input_stays(run: str, tmp_path: Path, capsys: pyt
     assert row["label"] == "mine"
     assert row["predicted_label"] in ("bad", "fair", "good")
     assert "label is predicted_label" in capsys.readouterr().err
+
+
+def test_words_with_their_weights(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["good film", "", "a bad <b> book"]
+    given = write(tmp_path / "in.csv", texts)
+    why = explain(Labeller.open(run), [texts[0], texts[2]])
+    assert main(["predict", run, given, "--explain", "--out", str(tmp_path / "o.jsonl"), "--quiet"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert rows[1]["explanation"] is None
+    for row, expected in zip([rows[0], rows[2]], why, strict=True):
+        assert row["explanation"]["label"] == expected.label == row["label"]
+        words = row["explanation"]["words"]
+        assert [(each["word"], each["begin"]) for each in words] == [
+            (expected.text[each.begin : each.end], each.begin) for each in expected.words
+        ]
+        assert np.allclose([each["weight"] for each in words], [each.weight for each in expected.words], atol=1e-6)
+    assert main(["predict", run, given, "--explain", "--out", str(tmp_path / "o.csv"), "--quiet"]) == 0
+    assert [bool(row["explanation"]) for row in table(tmp_path / "o.csv")] == [True, False, True]
+    assert table(tmp_path / "o.csv")[0]["explanation"].startswith(why[0].label + ";")
+    capsys.readouterr()
+    assert main(["predict", run, given, "--explain", "--quiet"]) == 0
+    assert capsys.readouterr().out.count(" %") == 2
+
+
+def test_a_page_of_explanations(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, out = write(tmp_path / "in.csv", ["good film", "", "a bad <b> book"]), tmp_path / "o.html"
+    assert main(["predict", run, given, "--out", str(out)]) == 2
+    assert "Add --explain" in capsys.readouterr().err
+    assert main(["predict", run, given, "--explain", "--out", str(out)]) == 0
+    assert out.read_text().count("<article>") == 2
+    assert main(["predict", run, given, "--explain", "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["predict", run, given, "--explain", "--out", str(out), "--resume"]) == 2
+    assert "a page is not gone on with" in capsys.readouterr().err
+    (tmp_path / "torn.csv").write_text("id,text\n1,x\n2\n")
+    assert main(["predict", run, str(tmp_path / "torn.csv"), "--explain", "--out", str(tmp_path / "t.html")]) == 2
+    assert not list(tmp_path.glob("t.html*"))
 
 
 @pytest.mark.parametrize(

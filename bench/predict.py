@@ -1,0 +1,135 @@
+"""Texts in, labels out: documents per second and the time of one text, in one run, sides interleaved, best of several.
+
+    pip install 'rehead[bench,demo]'
+    rehead data export imdb --out imdb
+    python bench/predict.py runs/classifier imdb/train.csv imdb/valid.csv
+
+The whole path, from text to probabilities, of a classifier that `rehead finetune` made, against:
+
+- `pipeline("text-classification")` of Hugging Face with a BERT of the same shape (width, layers, heads, feed-forward,
+  vocabulary; weights are random, since they do not matter for speed) and the same tokenizer: called with the list of
+  texts, which it reads one after the other by default; with `batch_size=32`; and so with the texts sorted by length
+  first, which is the best that can be done with it;
+- TF-IDF with logistic regression, which is the fastest of all and often nearly as good.
+
+The peer reads as many tokens of a text as the classifier does, but 512 at most: that is all a BERT has positions for.
+With one thread (unless `--threads` says more) the time is that of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sides import best
+
+from rehead.model.reading import Reading
+from rehead.text.labelled import read_examples
+from rehead.use.labeller import Labeller
+
+BATCH, POSITIONS = 32, 512
+
+Call = Callable[[list[str]], object]
+
+
+def peer(labeller: Labeller) -> Any:  # noqa: ANN401 (untyped)
+    """Make a pipeline with a BERT of the classifier's shape and tokenizer."""
+    import transformers
+
+    config, tokenizer = labeller.run.model.config, labeller.run.tokenizer
+    assert tokenizer is not None
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save(Path(folder) / "tokenizer.json")
+        fast = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=str(Path(folder) / "tokenizer.json"),
+            pad_token=tokenizer.pieces([tokenizer.pad])[0],
+            eos_token=tokenizer.pieces([tokenizer.eos])[0],
+            model_max_length=POSITIONS,
+        )
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=config.ntokens,
+            hidden_size=config.nhid,
+            num_hidden_layers=config.nlayers,
+            num_attention_heads=config.nhead,
+            intermediate_size=round(config.ffmult * config.nhid),
+            max_position_embeddings=POSITIONS,
+            num_labels=len(labeller.names),
+            pad_token_id=tokenizer.pad,
+        )
+    ).eval()
+    return transformers.pipeline("text-classification", model=model, tokenizer=fast, device="cpu", top_k=None)
+
+
+def words(train: Path) -> Call:
+    """Fit TF-IDF and logistic regression, as the baseline of `rehead compare` does but for the choice of settings."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    data = read_examples([str(train)])
+    fitted = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegression(max_iter=1000))
+    fitted.fit(data.texts, [labels[0] for labels in data.labels])
+    call: Call = fitted.predict_proba
+    return call
+
+
+def latencies(sides: dict[str, Call], texts: list[str]) -> dict[str, tuple[float, float]]:
+    """Time each text by itself, the sides taking turns: milliseconds at most of half of them, and of 99 in 100."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for text in [*texts[:5], *texts]:  # the first ones warm up
+        for name, call in sides.items():
+            start = clock()
+            call([text])
+            times[name].append(1e3 * (clock() - start))
+    return {name: (float(np.median(each[5:])), float(np.quantile(each[5:], 0.99))) for name, each in times.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("train", type=Path)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("--documents", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    labeller = Labeller.open(given.run)
+    texts = read_examples([str(given.texts)], check=False).texts[: given.documents]
+    longest = min(POSITIONS, Reading.of(labeller.run).limit(labeller.run.model.base))
+    sides: dict[str, Call] = {"rehead": labeller.probabilities}
+    try:
+        pipeline = peer(labeller)
+        settings = {"truncation": True, "max_length": longest}
+        sides["pipeline, default call"] = lambda texts: pipeline(texts, **settings)
+        batches = {**settings, "batch_size": BATCH, "padding": True}
+        sides[f"pipeline, batches of {BATCH}"] = lambda texts: pipeline(texts, **batches)
+        sides["pipeline, sorted batches"] = lambda texts: pipeline(sorted(texts, key=len), **batches)
+    except ImportError:
+        print("transformers is not installed: pip install 'rehead[bench]'")
+    sides["TF-IDF + logistic regression"] = words(given.train)
+    found = best({name: lambda call=call: call(texts) for name, call in sides.items()}, given.rounds)
+    tokens = np.mean([len(each) for each in labeller.encode(texts)])
+    shape = labeller.run.model.config
+    print(
+        f"{given.run}: {shape.nhid} wide, {shape.nlayers} layers; {len(texts)} texts of {tokens:.0f} tokens, of which "
+        f"the pipeline reads {longest} at most; {given.threads} thread(s)"
+    )
+    alone = latencies({name: call for name, call in sides.items() if "batches" not in name}, texts)
+    print(f"{'':<30}{'texts/s':>9}{'rehead is':>11}{'one text: p50':>16}{'p99':>10}")
+    for name, seconds in found.items():
+        one = "{:>13.2f} ms{:>7.2f} ms".format(*alone[name]) if name in alone else ""
+        print(f"{name:<30}{len(texts) / seconds:>9.1f}{seconds / found['rehead']:>10.2f}×{one}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Whether labels for doubtful texts are worth more than labels for random ones, on the built-in film reviews.
+
+    rehead data export imdb --out imdb
+    rehead pretrain imdb/unlabelled.txt --out runs/base
+    python bench/uncertain.py runs/base
+
+A linear classifier is fitted on 100 reviews drawn at random from 4,000 (`rehead finetune --freeze base`), chooses 100
+more, and is fitted again on all 200. Chosen are: random ones; the most doubtful; doubtful ones that lie apart, as
+`rehead predict --most-uncertain 100` does. Accuracy is that on 2,000 other reviews, the same for all draws; the test
+part is never looked at. The text of all of them, without labels, is among what the base was pretrained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rehead.finetune.measures import measure
+from rehead.finetune.options import FitOptions
+from rehead.finetune.probe import fit_probe
+from rehead.finetune.targets import some, targets
+from rehead.model import load
+from rehead.model.reading import class_probabilities
+from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.text.records import Record
+from rehead.use.labeller import Labeller
+from rehead.use.uncertain import CANDIDATES, Candidate, Doubtful, choose, doubt
+
+POOL, MEASURED, FIRST, MORE = 4000, 2000, 100, 100
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--seeds", type=int, default=10)
+    given = parser.parse_args()
+    base, unlabelled = load(given.run), set(load_dataset("imdb").unlabelled)
+    reviews = [review for review in read_reviews("imdb")[0] if review.text in unlabelled]
+    reviews = reviews[:: len(reviews) // (POOL + MEASURED)][: POOL + MEASURED]
+    pool, others = labelled("imdb", reviews[::3] + reviews[1::3]), labelled("imdb", reviews[2::3])
+    truth = targets(others, others.names, multilabel=False)
+    records = [Record(text, {}, "", place) for place, text in enumerate(pool.texts)]
+
+    def accuracy(places: list[int], seed: int) -> tuple[Labeller, float]:
+        fitted = fit_probe(some(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
+        shares = class_probabilities(fitted.run, others.texts)
+        return Labeller.of(fitted.run), 100 * measure(shares, truth, others.names).accuracy
+
+    rows = []
+    for seed in range(given.seeds):
+        order = np.random.default_rng(seed).permutation(len(pool)).tolist()
+        first, rest = order[:FIRST], order[FIRST:]
+        labeller, before = accuracy(first, seed)
+        shares = labeller.probabilities([pool.texts[place] for place in rest])
+        kept = Doubtful(CANDIDATES * MORE)
+        kept.add([records[place] for place in rest], shares, doubt(shares, labeller))
+        found = kept.found()
+        ways: dict[str, Callable[[], list[Candidate]]] = {
+            "doubtful": lambda found=found: found[:MORE],
+            "apart": lambda found=found, labeller=labeller: choose(found, labeller, MORE),
+        }
+        row = [before, accuracy(order[: FIRST + MORE], seed)[1]]
+        row += [accuracy(first + [each.record.line for each in way()], seed)[1] for way in ways.values()]
+        rows.append(row)
+        print(f"seed {seed}: " + "  ".join(f"{each:.2f}" for each in row), flush=True)
+    table = np.array(rows)
+    for name, column in zip(
+        ("100 labels", "+ 100 random", "+ 100 doubtful", "+ 100 doubtful, apart"), table.T, strict=True
+    ):
+        ahead = column - table[:, 1]
+        error = ahead.std(ddof=1) / np.sqrt(len(ahead)) if len(ahead) > 1 else float("nan")
+        print(f"{name:<24}{column.mean():6.2f} ± {column.std():.2f}   against random {ahead.mean():+.2f} ± {error:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""The card of a run: what stands in the `README.md` beside it, for whoever finds the directory later.
+
+All of it is taken from the run itself: its configuration, what its `details` say of data, options and measurements, and
+the versions that wrote it. What is not known is left out. No text of the data is in it; names that users gave, of
+labels and of directories, are written so that Markdown shows them and obeys nothing in them. Nobody reads it back:
+loading a run does not look at it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import rehead
+from rehead.model.config import Classifier, LanguageModel
+
+if TYPE_CHECKING:
+    from rehead.model.run import Run
+
+CARD = "README.md"
+NAMES, LENGTH = 50, 80  # labels that are named, and characters of each
+PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII's: each may have a backslash before it
+WRITES, FILLS = ("causal", "hybrid"), ("masked", "hybrid")
+
+
+def card(run: Run, name: str) -> str:
+    """Write the card of a run in the directory `name`."""
+    parts = [
+        _front(run),
+        f"# {plain(name)}\n\n{_what_it_is(run)}",
+        _section("Labels", _labels(run)),
+        _section("Data", _data(run)),
+        _section("How it was made", _making(run)),
+        _section("What was measured", _measured(run)),
+        _section("Limits", _limits(run)),
+        _section("How to use it", [_use(run)]),
+        _section("Versions", [_versions()]),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def plain(text: object) -> str:
+    """Write what somebody else has named so that Markdown shows it, on one line, and finds no mark or tag in it."""
+    line = " ".join(str(text).split())
+    line = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
+    return PUNCTUATION.sub(r"\\\1", "".join(each if each.isprintable() else "\ufffd" for each in line))
+
+
+def _front(run: Run) -> str:
+    task = "text-classification" if isinstance(run.model.head_config, Classifier) else "feature-extraction"
+    if _can(run, WRITES):
+        task = "text-generation"
+    return f"---\nlibrary_name: rehead\npipeline_tag: {task}\n---"
+
+
+def _what_it_is(run: Run) -> str:
+    config, head = run.model.config, run.model.head_config
+    if isinstance(head, Classifier):
+        each = "any number of its labels" if head.multilabel else "one of its labels"
+        what = f"A text classifier: it gives a text {each}, with probabilities."
+    elif isinstance(head, LanguageModel):
+        what = "A language model, pretrained on unlabelled text, and a base for classifiers."
+    else:
+        what = "A base for text classifiers, pretrained on unlabelled text."
+    count = sum(parameter.numel() for parameter in run.model.parameters())
+    layers = f"{config.nlayers} layers of {config.nhead} heads" if config.nlayers else "no layers"
+    grams = f", rows for {config.nbuckets:,} n-grams of up to {config.ngrams} tokens" if config.ngrams > 1 else ""
+    return (
+        f"{what} {count:,} parameters: a vocabulary of {config.ntokens:,} tokens{grams}, {config.nhid} wide, {layers}."
+    )
+
+
+def _labels(run: Run) -> list[str]:
+    if not run.labels:
+        return []
+    found = run.details.get("thresholds")
+    thresholds = found if isinstance(found, list) and len(found) == len(run.labels) else [None] * len(run.labels)
+    lines = []
+    for name, least in zip(run.labels[:NAMES], thresholds, strict=False):
+        given = f", given from a probability of {least:.3f} on" if isinstance(least, float) else ""
+        lines.append(f"- {plain(name)}{given}")
+    if len(run.labels) > NAMES:
+        lines.append(f"- and {len(run.labels) - NAMES} more, in `labels.json`")
+    return ["\n".join(lines)]
+
+
+def _data(run: Run) -> list[str]:
+    lines = []
+    text, examples, base = (_dict(run.details, name) for name in ("text", "examples", "base"))
+    if (documents := _number(text, "documents")) is not None:
+        held = _number(text, "held_out_documents")
+        lines.append(
+            f"- unlabelled text: {documents:,} documents, {_number(text, 'tokens') or 0:,} tokens"
+            + ("" if held is None else f"; {held:,} of the documents were held out to measure")
+        )
+        lines.append(f"- its fingerprint (SHA-256): `{_hex(text.get('fingerprint'))}`")
+    for part, what in (("train", "labelled examples"), ("valid", "examples for validation")):
+        if (count := _number(examples, part)) is not None:
+            lines.append(f"- {count:,} {what}, fingerprint (SHA-256) `{_hex(examples.get(f'{part}_fingerprint'))}`")
+    if base:
+        tokens = _number(base, "tokens")
+        seen = "" if tokens is None else f", which read {tokens:,} tokens"
+        lines.append(f"- the base under it was pretrained with the objective {plain(base.get('objective'))}{seen}")
+    if lines:
+        lines.append(
+            "- the texts are not kept here; `tokenizer.json` holds the pieces of words that were frequent in them"
+        )
+    return ["\n".join(lines)] if lines else []
+
+
+def _making(run: Run) -> list[str]:
+    details, lines = run.details, []
+    for name, what in (
+        ("objective", "objective"),
+        ("method", "method"),
+        ("freeze", "frozen"),
+        ("seed", "seed"),
+    ):
+        if isinstance(details.get(name), str | int):
+            lines.append(f"- {what}: {plain(details[name])}")
+    steps, seconds = _number(details, "steps"), _number(details, "seconds")
+    if steps is not None:
+        best = _number(details, "best_step")
+        lines.append(f"- {steps:,} steps" + ("" if best is None else f", of which the best, {best:,}, was kept"))
+    if seconds is not None:
+        lines.append(f"- {seconds:,.0f} seconds")
+    options = _dict(details, "options")
+    said = [
+        f"{plain(name)} {plain(value)}"
+        for name, value in sorted(options.items())
+        if value is not None and value is not False and isinstance(value, str | int | float) and name not in details
+    ]
+    if said:
+        lines.append("- options: " + ", ".join(said))
+    return ["\n".join(lines)] if lines else []
+
+
+def _measured(run: Run) -> list[str]:
+    details, lines = run.details, []
+    validation, calibration = _dict(details, "validation"), _dict(details, "calibration")
+    count = _number(_dict(details, "examples"), "valid") or _number(calibration, "documents")
+    origin = plain(calibration.get("origin", "validation"))
+    if (accuracy := _number(validation, "accuracy")) is not None:
+        on = "" if count is None else f", on {count:,} {origin} documents"
+        scores = [f"accuracy {100 * accuracy:.1f} %"]
+        if (f1 := _number(validation, "macro_f1")) is not None:
+            scores.append(f"macro-F1 {100 * f1:.1f} %")
+        if (loss := _number(validation, "loss")) is not None:
+            scores.append(f"log loss {loss:.3f}")
+        lines.append(f"- {', '.join(scores)}{on}")
+    steps = details.get("recipe")
+    for step in steps if isinstance(steps, list) else []:
+        share, number = (
+            (_number(step, name) for name in ("accuracy", "examples")) if isinstance(step, dict) else (0, None)
+        )
+        if number is not None:
+            kept = "kept" if step.get("kept") else "not kept"
+            lines.append(f"- {plain(step.get('name'))}: {100 * share:.1f} % of {number:,} left-out examples, {kept}")
+    figures = [_number(calibration, name) for name in ("temperature", "documents", "error_before", "error_after")]
+    if None not in figures:
+        temperature, documents, before, after = figures
+        lines.append(
+            f"- probabilities: temperature {temperature:.2f}, found on {documents:,} {origin} documents; expected "
+            f"calibration error there {100 * before:.1f} % before, {100 * after:.1f} % after"
+        )
+    for name, value in sorted(_dict(details, "held_out").items()):
+        if (number := _number({"": value}, "")) is not None:
+            lines.append(f"- {plain(name)} on held-out text: {number:.4f}")
+    return ["\n".join(lines)] if lines else []
+
+
+def _limits(run: Run) -> list[str]:
+    lines = ["- It knows the language and the subjects of the text that it learnt from; of other text, expect less."]
+    details, head = run.details, run.model.head_config
+    if _dict(details, "validation"):
+        lines.append(
+            "- The figures above are of documents that helped to choose it (settings, epoch or temperature). "
+            "Measure it on others: `rehead evaluate`."
+        )
+    if isinstance(head, Classifier):
+        if not _dict(details, "calibration"):
+            lines.append("- Its probabilities are not calibrated.")
+        if details.get("collapsed"):
+            lines.append("- In validation it gave all documents the same label.")
+        if (longest := _number(_dict(details, "reading"), "longest")) is not None:
+            rule = plain(_dict(details, "reading").get("long", ""))
+            lines.append(f"- It reads {longest:,} tokens of a text at once; of a longer one: {rule}.")
+        lines.append(
+            "- A text of a kind that is none of its labels gets one all the same, unless `--threshold` is given."
+        )
+    return ["\n".join(lines)]
+
+
+def _use(run: Run) -> str:
+    if isinstance(run.model.head_config, Classifier):
+        return (
+            "In this directory, `.` stands for it:\n\n"
+            "```sh\nrehead predict . texts.csv --out labelled.csv\nrehead evaluate . labelled-texts.csv\n```\n\n"
+            '```python\nimport rehead\n\nrehead.TextClassifier.load(".").predict(["a text"])\n```'
+        )
+    lines = ["rehead finetune labelled.csv --from . --out ../classifier"]
+    if _can(run, WRITES):
+        lines.append('rehead generate . --prompt "…"')
+    if _can(run, FILLS):
+        lines.append('rehead fill . "a truly [MASK] film"')
+    return "In this directory, `.` stands for it:\n\n```sh\n" + "\n".join(lines) + "\n```"
+
+
+def _can(run: Run, objectives: tuple[str, ...]) -> bool:
+    named = re.findall(r"[a-z]+", str(run.details.get("objective", "")))
+    return isinstance(run.model.head_config, LanguageModel) and any(each in named for each in objectives)
+
+
+def _versions() -> str:
+    found = {"rehead": rehead.__version__, "torch": torch.__version__, "Python": platform.python_version()}
+    found["tokenizers"] = importlib.metadata.version("tokenizers")
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _section(title: str, paragraphs: list[str]) -> str:
+    return f"## {title}\n\n" + "\n\n".join(paragraphs) if paragraphs else ""
+
+
+def _dict(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _number(fields: dict[str, Any], name: str) -> Any:  # noqa: ANN401 (int or float)
+    """Give a number that is one; details may hold anything."""
+    found = fields.get(name)
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _hex(digest: object) -> str:
+    return digest if isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest) else "unknown"

@@ -1,0 +1,1 @@
+"""A finished model as an ONNX file, in a folder that needs neither torch nor this package."""

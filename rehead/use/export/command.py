@@ -1,0 +1,50 @@
+"""`rehead export RUN --format onnx|onnx-int8 --out DIR`: a run as ONNX, in a folder that is complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rehead.errors import UserError
+from rehead.options import CommonOptions, flag, positional
+
+
+@dataclass(kw_only=True)
+class ExportOptions(CommonOptions):
+    """Write a run as ONNX, with its tokenizer, its labels and a small program that uses them."""
+
+    run: Path = positional()
+    "A classifier, or a pretrained run with a language-model head."
+
+    format: Literal["onnx", "onnx-int8"] = "onnx"
+    "Weights as they are (float32), or in a quarter of the space (int8), which changes probabilities a little."
+
+    out: Path = flag(metavar="DIR")
+    "The folder to write."
+
+    overwrite: bool = False
+    "Replace an exported folder that is already there."
+
+
+def command(options: ExportOptions) -> None:
+    """Run the command."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401 (what was written is run before it is believed)
+    except ImportError as error:
+        raise UserError(f"exporting needs {error.name}: pip install 'rehead[export]'.") from None
+    from rehead.disk import check_free
+    from rehead.model.run import load
+    from rehead.progress import amount
+    from rehead.use.export.folder import NAMES, export_run
+
+    check_free(options.out, NAMES if options.overwrite else None)
+    try:
+        done = export_run(load(options.run), options.out, options.format, overwrite=options.overwrite)
+    except UserError as error:
+        raise UserError(f"{options.run}: {error}") from None
+    print(
+        f"{done.path}: {done.kind} as {options.format}, {amount(done.size, 'B')}; "
+        f"probabilities differ from torch's by {done.difference:.0e} at most"
+    )

@@ -1,0 +1,217 @@
+"""An exported model on disk: all that is needed to use it, and nothing that needs this package.
+
+    DIR/
+      model.onnx        the network, from token ids to probabilities or logits
+      tokenizer.json    from text to token ids
+      model.json        what it is: labels, thresholds, how it reads, where it came from
+      predict.py        a program of about thirty lines; needs numpy, tokenizers and onnxruntime
+      README.md         the same in words
+
+The folder appears whole or not at all, and only after its model.onnx has been run and compared with torch. Weights of
+more than two gigabytes, which is all that a file of ONNX can hold, stand beside it in model.onnx.data.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import onnx
+import torch
+
+import rehead
+from rehead.disk import whole_directory, write_json
+from rehead.errors import UserError
+from rehead.model.config import Classifier, to_dict
+from rehead.model.heads import ClassifierHead
+from rehead.model.reading import Reading, score_ids
+from rehead.model.run import Run
+from rehead.use.export.network import classifier_graph, language_model_graph
+from rehead.use.learnt import WRITES, longest_read, what_it_learnt
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+Format = Literal["onnx", "onnx-int8"]
+
+MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README = (
+    "model.onnx",
+    "model.onnx.data",
+    "tokenizer.json",
+    "model.json",
+    "predict.py",
+    "README.md",
+)
+NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README)
+ONE_FILE = 1_900_000_000  # bytes of weights that still go into one file
+CLOSE = 1e-4  # what float32 may differ from torch by, in probabilities
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that was written."""
+
+    path: Path
+    kind: str
+    "classifier, next-token model or hidden-token model."
+    size: int
+    "Bytes of the network."
+    difference: float
+    "The most that a probability differs from torch's, on the texts that were tried."
+
+
+def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = False) -> Exported:
+    """Write a run as ONNX, into a folder that is complete."""
+    if run.tokenizer is None:
+        raise UserError("this run has no tokenizer, so what is exported could not read text. Save one beside it.")
+    what = _what(run)
+    with whole_directory(out, replace=NAMES if overwrite else None) as folder:
+        _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
+        run.tokenizer.save(folder / TOKENIZER)
+        shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)
+        about = describe(run, what, kind)
+        write_json(folder / ABOUT, about)
+        (folder / README).write_text(_readme(about), encoding="utf-8")
+        difference = _compare(run, what, folder)
+        if kind == "onnx" and difference > CLOSE:
+            raise UserError(
+                f"what was exported differs from torch by {difference:.1e} in a probability, and {CLOSE:.0e} is the "
+                "most that is allowed. Please report this run's config.json."
+            )
+        size = sum((folder / name).stat().st_size for name in (MODEL, WEIGHTS) if (folder / name).exists())
+    return Exported(out, what, size, difference)
+
+
+_PROGRAM = {
+    "classifier": "classifier",
+    "next-token model": "next_token",
+    "hidden-token model": "hidden_token",
+}
+
+
+def _what(run: Run) -> str:
+    """Name what a run is exported as; refuse one that answers nothing."""
+    if isinstance(run.model.head_config, Classifier):
+        if run.labels is None:
+            raise UserError("this classifier has no names for its labels. Save them beside its weights (labels.json).")
+        return "classifier"
+    if run.model.head is None:
+        raise UserError(
+            "this run has neither labels nor a language-model head, so there is nothing it could answer. Make a "
+            "classifier of it first: rehead finetune --from."
+        )
+    return "next-token model" if what_it_learnt(run) & set(WRITES) else "hidden-token model"
+
+
+def _graph(run: Run, what: str, *, int8: bool) -> onnx.ModelProto:
+    if what == "classifier":
+        return classifier_graph(run.model, Reading.of(run), int8=int8)
+    return language_model_graph(run.model, causal=what == "next-token model", int8=int8)
+
+
+def _write_network(model: onnx.ModelProto, folder: Path) -> None:
+    apart = sum(len(each.raw_data) for each in model.graph.initializer) > ONE_FILE
+    onnx.save_model(model, folder / MODEL, save_as_external_data=apart, location=WEIGHTS)
+    onnx.checker.check_model(str(folder / MODEL))
+
+
+def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
+    """Say what an exported model is, as model.json does."""
+    tokenizer = run.tokenizer
+    assert tokenizer is not None  # noqa: S101 (the caller has looked)
+    about: dict[str, Any] = {
+        "what": what,
+        "format": kind,
+        "rehead": rehead.__version__,
+        "objective": run.details.get("objective"),
+        "model": to_dict(run.model.config),
+    }
+    if isinstance(run.model.head_config, Classifier):
+        thresholds = run.details.get("thresholds") or [0.5] * len(run.labels or [])
+        return about | {
+            "inputs": {"ids": "int64 (tokens): one document, whole, without marks"},
+            "outputs": {"logits": "float32 (labels)", "probabilities": "float32 (labels)"},
+            "labels": run.labels,
+            "several": run.model.head_config.multilabel,
+            "thresholds": thresholds,
+            "head": to_dict(run.model.head_config),
+            "measured": run.details.get("validation"),
+        }
+    said = {
+        "next-token model": "scores of the token that follows each, which has read itself and those before",
+        "hidden-token model": "scores of the token at each position, which has read all others",
+    }
+    return about | {
+        "inputs": {"ids": "int64 (rows, tokens): rows of one length"},
+        "outputs": {"logits": f"float32 (rows, tokens, vocabulary): {said[what]}"},
+        "longest": longest_read(run),
+        "end": tokenizer.eos,
+        "mask": tokenizer.mask,
+    }
+
+
+def _readme(about: dict[str, Any]) -> str:
+    use = {
+        "classifier": '"a text to label" "another"',
+        "next-token model": '"a text to go on with"',
+        "hidden-token model": '"a text with a [MASK] in it"',
+    }
+    weights = "float32" if about["format"] == "onnx" else "int8"
+    lines = [
+        f"# A {about['what']}, {weights}, as ONNX",
+        "",
+        f"Exported by rehead {about['rehead']}. It needs neither rehead nor torch:",
+        "",
+        "    pip install numpy tokenizers onnxruntime",
+        f"    python {PROGRAM} {use[about['what']]}",
+        "",
+        f"- `{MODEL}`: from token ids to the answer. Input and output: `{ABOUT}`.",
+        f"- `{TOKENIZER}`: from text to token ids, for the library `tokenizers`, also from Rust and Node. Encode",
+        "  without special tokens, and with `encode_special_tokens` on: text is only ever text.",
+        f"- `{ABOUT}`: what it is, and what it was made of.",
+        f"- `{PROGRAM}`: all of it put together, to be read and changed.",
+        "",
+    ]
+    if about["what"] == "classifier":
+        lines += ["Labels, in the order of the probabilities:", ""]
+        lines += [f"    {json.dumps(name, ensure_ascii=False)}" for name in about["labels"]]
+        lines += ["", "A text may have several labels, or none." if about["several"] else "A text has one label.", ""]
+    return "\n".join(lines)
+
+
+def _compare(run: Run, what: str, folder: Path) -> float:
+    """Run what was written beside torch, on made-up texts of many lengths; give the largest difference."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone
+    session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for ids in _made_up(run):
+        if what == "classifier":
+            [given] = session.run(["probabilities"], {"ids": ids})
+            assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (for the type checker)
+            expected = score_ids(run.model, [ids], Reading.of(run))
+            expected = run.model.head.probabilities(torch.from_numpy(expected))[0].numpy()
+        elif not len(ids) or len(ids) > longest_read(run):
+            continue
+        else:
+            [logits] = session.run(["logits"], {"ids": ids[None]})
+            with torch.no_grad():
+                scores = run.model(torch.from_numpy(ids)[None], causal=what == "next-token model")
+            given, expected = (torch.as_tensor(each).softmax(-1).numpy() for each in (logits, scores))
+        worst = max(worst, float(np.abs(given - expected).max()))
+    return worst
+
+
+def _made_up(run: Run) -> Sequence[Ints]:
+    chance = np.random.RandomState(0)
+    return [chance.randint(0, run.model.config.ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]

@@ -1,0 +1,133 @@
+"""An ONNX graph under construction: operations by name, constants in place, weights as float32 or int8.
+
+    g = Graph(int8=False)
+    total = g.op("Add", x, np.float32(1))      # x is the name of a value; anything else becomes a constant
+    model = g.finish(inputs, outputs, "about")
+
+The graph is written operation by operation, not traced from torch: it holds no shape of an example, takes texts of any
+length, and uses nothing beyond opset 17, which every runtime of the last years has.
+
+As int8, weights are stored in a quarter of the space. A table has a scale for each row, and rows are made float32 again
+when they are looked up. A matrix has a scale for each output, and what it is multiplied with becomes uint8 on the fly,
+with one scale (dynamic quantisation). Its numbers stay within ±63: processors without VNNI instructions add up pairs of
+products in 16 bits, where larger ones would overflow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+OPSET = 17
+IR_VERSION = 8  # of the file format that came with it
+ROW_STEPS, PRODUCT_STEPS = 127, 63
+
+Value = Any
+"The name of a value in the graph, or a number or array, which becomes a constant."
+
+
+class Graph:
+    """Nodes and constants, in order."""
+
+    def __init__(self, *, int8: bool) -> None:
+        self.int8 = int8
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.count = 0
+
+    def op(self, kind: str, *inputs: Value, **attributes: Any) -> str:  # noqa: ANN401 (those of the operation)
+        """Add an operation; give the name of what comes out."""
+        return self.ops(kind, 1, *inputs, **attributes)[0]
+
+    def ops(self, kind: str, outputs: int, *inputs: Value, **attributes: Any) -> list[str]:  # noqa: ANN401
+        """Add an operation with several results; give their names."""
+        from onnx import helper
+
+        names = [self._new(kind) for _ in range(outputs)]
+        given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
+        self.nodes.append(helper.make_node(kind, given, names, **attributes))
+        return names
+
+    def constant(self, value: Value, name: str | None = None) -> str:
+        """Put a number or an array into the graph. Whole numbers are int64, others float32, unless they are arrays."""
+        from onnx import numpy_helper
+
+        if not isinstance(value, np.ndarray | np.generic):
+            whole = np.asarray(value).dtype.kind in "iub"
+            value = np.asarray(value, np.int64 if whole else np.float32)
+        array = np.asarray(value)
+        if name is None:
+            name = f"c_{array.dtype}_{array.shape}_{array.tobytes().hex()}" if array.size <= 8 else self._new("c")
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        return name
+
+    def cast(self, value: Value, to: type[Any]) -> str:
+        """Make a value another type: np.float32, np.int64."""
+        from onnx import helper
+
+        return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+
+    def lookup(self, name: str, table: Array, rows: str) -> str:
+        """Look rows of a table (R, W) up: (…) of whole numbers → (…, W)."""
+        if not self.int8:
+            return self.op("Gather", self.constant(table, name), rows, axis=0)
+        steps, scale = quantised(table, ROW_STEPS)
+        found = self.cast(self.op("Gather", self.constant(steps, f"{name}.int8"), rows, axis=0), np.float32)
+        scales = self.op("Gather", self.constant(scale[:, None], f"{name}.scale"), rows, axis=0)  # (…, 1)
+        return self.op("Mul", found, scales)
+
+    def linear(self, name: str, x: str, weight: Array, bias: Array | None = None) -> str:
+        """Multiply with a matrix (W, V) from the right: (…, V) → (…, W)."""
+        if self.int8:
+            steps, scale = quantised(weight, PRODUCT_STEPS)
+            given, size, zero = self.ops("DynamicQuantizeLinear", 3, x)
+            right = self.constant(steps.T, f"{name}.int8")
+            product = self.cast(self.op("MatMulInteger", given, right, zero), np.float32)
+            product = self.op("Mul", product, self.op("Mul", size, self.constant(scale, f"{name}.scale")))
+        else:
+            product = self.op("MatMul", x, self.constant(weight.T, name))
+        return product if bias is None else self.op("Add", product, self.constant(bias, f"{name}.bias"))
+
+    def finish(
+        self,
+        inputs: dict[str, tuple[Any, list[str | int]]],
+        outputs: dict[str, tuple[str, list[str | int]]],
+        about: str,
+    ) -> onnx.ModelProto:
+        """Make the file's content: inputs by name with type and shape, outputs (float32) with value and shape."""
+        from onnx import TensorProto, helper
+
+        for name, (value, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [value], [name]))
+        graph = helper.make_graph(
+            self.nodes,
+            "rehead",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+                for name, (kind, shape) in inputs.items()
+            ],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, (_, shape) in outputs.items()],
+            list(self.constants.values()),
+            doc_string=about,
+        )
+        opset = helper.make_opsetid("", OPSET)
+        return helper.make_model(graph, producer_name="rehead", ir_version=IR_VERSION, opset_imports=[opset])
+
+    def _new(self, kind: str) -> str:
+        self.count += 1
+        return f"{kind}_{self.count}"
+
+
+def quantised(rows: Array, steps: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Write rows (R, W) as whole numbers within ±steps, each times the scale of its row (R,)."""
+    scale = np.abs(rows).max(1, initial=0.0) / steps
+    scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
+    return np.rint(rows / scale[:, None]).astype(np.int8), scale

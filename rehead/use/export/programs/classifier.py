@@ -1,0 +1,32 @@
+"""Label texts: `python predict.py "What a film!"`, or a text per line on standard input; JSON lines come out."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+HERE = Path(__file__).parent
+ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
+TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
+TOKENIZER.encode_special_tokens = True  # text is only ever text, also where it says </s>
+SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+
+
+def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Give each text its labels, and the probability of every label."""
+    for text in texts:
+        ids = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
+        [given] = SESSION.run(["probabilities"], {"ids": ids})
+        chosen = given >= ABOUT["thresholds"] if ABOUT["several"] else np.arange(len(given)) == given.argmax()
+        labels = [name for name, yes in zip(ABOUT["labels"], chosen, strict=True) if yes]
+        yield {"labels": labels, "probabilities": dict(zip(ABOUT["labels"], given.tolist(), strict=True))}
+
+
+if __name__ == "__main__":
+    for found in predict(sys.argv[1:] or (line.rstrip("\n") for line in sys.stdin)):
+        print(json.dumps(found))

@@ -1,0 +1,32 @@
+"""Say how a text may go on: `python predict.py "the film is"` prints the likeliest next tokens with probabilities."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+HERE = Path(__file__).parent
+ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
+TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
+TOKENIZER.encode_special_tokens = True  # text is only ever text, also where it says </s>
+SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+
+
+def predict(text: str, top: int = 5) -> list[tuple[str, float]]:
+    """Give the likeliest tokens behind a text, which is read behind an end mark, as in training."""
+    ids = [ABOUT["end"], *TOKENIZER.encode(text, add_special_tokens=False).ids]
+    [logits] = SESSION.run(
+        ["logits"], {"ids": np.array([ids[-ABOUT["longest"] :]], np.int64)}
+    )  # (1, tokens, vocabulary)
+    share = np.exp(logits[0, -1] - logits[0, -1].max())
+    share /= share.sum()
+    best = np.argsort(-share)[:top].tolist()
+    return [(TOKENIZER.decode([each], skip_special_tokens=False), float(share[each])) for each in best]
+
+
+if __name__ == "__main__":
+    for text in sys.argv[1:] or (line.rstrip("\n") for line in sys.stdin):
+        print(json.dumps(predict(text)))
