@@ -58,6 +58,7 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
     )
     app.add_exception_handler(HTTPException, _not_found)
     posts = _add_posts(app, service, secured=token is not None)
