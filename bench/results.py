@@ -39,7 +39,7 @@ from rehead.finetune import linear
 from rehead.finetune.fit import Fitted, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
+from rehead.finetune.recipe import fit_recipe, see_unlabelled
 from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
 from rehead.model import load
@@ -48,6 +48,7 @@ from rehead.text.datasets import labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.labelled import read_examples
+from rehead.text.readers import Texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +119,9 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
     from rehead.compare.baselines import fit_baseline
 
     base = load(given.base)
-    unlabelled = [line.strip() for line in given.unlabelled.open(encoding="utf-8")] if given.unlabelled else None
+    unlabelled = None
+    if given.unlabelled:
+        unlabelled = see_unlabelled(base, [each.text for each in Texts([str(given.unlabelled)])])
 
     options = FitOptions(freeze="none", epochs=given.epochs, lr=given.lr)
 

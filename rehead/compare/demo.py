@@ -115,6 +115,7 @@ def _demo(options: DemoOptions, said: str) -> int:
         valid=[str(data / "valid.csv")],
         test=[str(data / "test.csv")],
         base=[str(options.out / BASE), str(options.out / LAB)],
+        unlabelled=[str(data / "unlabelled.txt")],
         out=report,
         labels=options.labels,
         seeds=options.seeds,

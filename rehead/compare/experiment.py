@@ -28,6 +28,8 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment, from_json
 from rehead.disk import check_free, read_signed, write_signed
 from rehead.errors import UserError
+from rehead.finetune.features import Seen
+from rehead.finetune.recipe import see_unlabelled
 from rehead.model.run import Run
 from rehead.progress import progress
 
@@ -35,6 +37,7 @@ PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
 OURS = (PLAN, WORK, RESULTS, REPORT)
 # What may change when a comparison is resumed.
 FREE = ("quiet", "debug", "resume", "overwrite", "out")
+UNLABELLED = 10_000  # documents without labels that the default recipe learns from, since many trainings do
 CONTROL_LABELS = 500  # a control has this many labels at most: luck does not shrink with more
 
 
@@ -96,6 +99,7 @@ def run_trials(
     counts = sorted({trial.labels for trial in trials})
     found: dict[Trial, Outcome] = {}
     drawn: dict[int, Any] = {}
+    seen: dict[str | None, Seen] = {}
     with progress("comparing", len(trials), unit="trainings", quiet=options.quiet) as bar:
         for trial in trials:
             path = work / trial.name
@@ -110,7 +114,12 @@ def run_trials(
                     train, valid = shuffle_labels(train, trial.seed), shuffle_labels(valid, trial.seed)
                 method = by_key[trial.method]
                 run = runs.get(method.run or "")
-                learner = learn(method, run, train, valid, trial.seed, options, unlabelled)
+                more = None
+                if method.kind == "recipe" and run is not None and unlabelled is not None:
+                    if method.run not in seen:  # once, for all trainings
+                        seen = {method.run: see_unlabelled(run, unlabelled, options.seed, UNLABELLED)}
+                    more = seen[method.run]
+                learner = learn(method, run, train, valid, trial.seed, options, more)
                 outcome = _answers(learner, parts)
                 _write(path, outcome)
             found[trial] = outcome

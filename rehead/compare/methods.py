@@ -19,6 +19,7 @@ from rehead.compare.baselines import fit_baseline
 from rehead.compare.kinds import ABOUT, BASELINES, TITLES, Kind
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment
+from rehead.finetune.features import Seen
 from rehead.finetune.fit import Fitted, Point, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
@@ -71,11 +72,12 @@ def learn(
     valid: LabelledData,
     seed: int,
     options: CompareOptions,
-    unlabelled: Sequence[str] | None = None,
+    unlabelled: Seen | None = None,
 ) -> Learner:
     """Train a method on these labels.
 
-    `run` is the one that it starts from, or whose shape it has; `unlabelled` is more text for the default recipe.
+    `run` is the one that it starts from, or whose shape it has; `unlabelled` is what it has read of more text, for the
+    default recipe.
     """
     began = time.perf_counter()
     if method.kind in ("tfidf", "nbsvm"):

@@ -71,33 +71,52 @@ class Features:
         return len(self.directions)
 
 
-def read_documents(model: Model, ids: Sequence[Ints], space: Space | None = None) -> tuple[Features, Space]:
-    """Read documents that are encoded; in the space of the base, of these documents if that is unknown, or as given."""
-    vectors = vectors_of_ids(model, ids).astype(np.float64)
-    words = _words(model, ids)
-    if space is None:
-        space = find_space(model, vectors, words)
-    apart = vectors - space.centre
+@dataclass
+class Seen:
+    """Documents as a base reads them, before they are seen from anywhere."""
+
+    vectors: Floats
+    "(N, H)"
+    words: Any
+    "Which rows each has: a sparse matrix (N, R) of ones, of scipy's."
+
+    @classmethod
+    def by(cls, model: Model, ids: Sequence[Ints]) -> Seen:
+        """Read documents that are encoded."""
+        return cls(vectors_of_ids(model, ids).astype(np.float64), _words(model, ids))
+
+
+def read_documents(model: Model, ids: Sequence[Ints]) -> tuple[Features, Space]:
+    """Read documents that are encoded, in the space of the base; in that of these documents, if that is unknown."""
+    seen = Seen.by(model, ids)
+    space = find_space(model, seen)
+    return in_space(seen, space), space
+
+
+def in_space(seen: Seen, space: Space) -> Features:
+    """See documents from the middle of a space."""
+    apart = seen.vectors - space.centre
     directions = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
-    weighted = words.multiply(space.idf[None]).tocsr()
+    weighted = seen.words.multiply(space.idf[None]).tocsr()
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1))).ravel()
     weighted.data /= np.maximum(np.repeat(lengths, np.diff(weighted.indptr)), 1e-12)
-    return Features(directions, weighted), space
+    return Features(directions, weighted)
 
 
-def find_space(model: Model, vectors: Floats, words: Any) -> Space:  # noqa: ANN401 (scipy's)
+def find_space(model: Model, seen: Seen) -> Space:
     """Find where documents lie: what the base has kept of its unlabelled text, else what these documents say."""
     kept = model.base.spread
     if kept.known:
         centre, covariance = kept.centre.double().numpy(), kept.covariance.double().numpy()
         frequency, documents = kept.frequency.double().numpy(), float(kept.documents)
     else:
+        vectors = seen.vectors
         centre = vectors.mean(0)
         apart = vectors - centre
         covariance = apart.T @ apart / max(1, len(vectors) - 1)
         share = SHRINK + (1 - SHRINK) * covariance.shape[0] / (covariance.shape[0] + len(vectors))
         covariance = (1 - share) * covariance + share * np.eye(len(centre)) * np.trace(covariance) / len(centre)
-        frequency, documents = np.asarray((words > 0).sum(0), np.float64).ravel(), float(len(vectors))
+        frequency, documents = np.asarray(seen.words.sum(0), np.float64).ravel(), float(len(vectors))
     squares, axes = np.linalg.eigh(covariance)
     spread = np.sqrt(np.maximum(squares[::-1], 0))
     spread = np.maximum(spread / max(spread[0], 1e-300), 1e-3) if spread[0] > 0 else np.ones_like(spread)

@@ -80,7 +80,7 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     examples, drawn by the seed."""
 
     unlabelled: list[str] | None = flag(None, metavar="TEXT")
-    "Text without labels, such as that of pretraining: the surest guesses on it are learnt from, if that helps."
+    "Text without labels, such as that of pretraining: exact words learn from what is guessed of it, if that helps."
 
     preset: Literal["lab", "small", "base", "bag"] = "small"
     "With --scratch: the shape of the model."

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rehead.errors import UserError
 from rehead.finetune.calibration import find_temperature
-from rehead.finetune.features import read_documents
+from rehead.finetune.features import Seen, in_space
 from rehead.finetune.fit import Fitted, fit, look_at
 from rehead.finetune.linear import fit_average
 from rehead.finetune.logistic import losses_of
@@ -85,10 +86,13 @@ def fit_recipe(
     *,
     base: Run,
     options: FitOptions | None = None,
-    unlabelled: Sequence[str] | None = None,
+    unlabelled: Sequence[str] | Seen | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
-    """Make the best classifier that a base and these examples give."""
+    """Make the best classifier that a base and these examples give.
+
+    `unlabelled` is text for self-training, or what `see_unlabelled` has read of it: whoever fits often reads it once.
+    """
     options = FitOptions() if options is None else options
     began = time.perf_counter()
     notes = look_at(train)
@@ -105,8 +109,10 @@ def fit_recipe(
         [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
     )
     alone = probe
-    if unlabelled is not None and probe.folds:
-        probe = _with_unlabelled(probe, train, base, options, unlabelled, steps)
+    if unlabelled is not None and train.multilabel:
+        tell("self-training is for one label a text: the unlabelled text is not used")
+    elif unlabelled is not None and probe.folds:
+        probe = _with_unlabelled(probe, base, options, unlabelled, steps)
     # Words that have learnt from guesses would have to learn again beside a base that moves: that is not tried.
     worth = len(train) >= FEWEST_TO_TUNE and bool(probe.folds) and probe is alone
     tuned = _tuned(probe, train, base, options, steps) if worth else None
@@ -123,17 +129,22 @@ def fit_recipe(
     return fitted
 
 
+def see_unlabelled(base: Run, texts: Sequence[str], seed: int = 0, most: int = MOST) -> Seen:
+    """Read unlabelled text for self-training: at most so many documents of it, drawn by the seed."""
+    if base.tokenizer is None:
+        raise UserError("self-training needs a run with a tokenizer.")
+    chosen = shuffled(np.arange(len(texts)), len(texts), seed, UNLABELLED)[:most]
+    return Seen.by(base.model, encode(base.tokenizer, [texts[int(each)] for each in chosen]))
+
+
 def _with_unlabelled(
-    probe: Probe, train: LabelledData, base: Run, options: FitOptions, unlabelled: Sequence[str], steps: list[Step]
+    probe: Probe, base: Run, options: FitOptions, unlabelled: Sequence[str] | Seen, steps: list[Step]
 ) -> Probe:
     """Try self-training; keep it if it helps."""
-    if train.multilabel or not len(unlabelled):
+    seen = unlabelled if isinstance(unlabelled, Seen) else see_unlabelled(base, unlabelled, options.seed)
+    if not len(seen.vectors):
         return probe
-    assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
-    chosen = shuffled(np.arange(len(unlabelled)), len(unlabelled), options.seed, UNLABELLED)[:MOST]
-    texts = encode(base.tokenizer, [unlabelled[int(each)] for each in chosen])
-    features, _ = read_documents(base.model, texts, probe.examples.space)
-    found, linear = self_trained(probe, features)
+    found, linear = self_trained(probe, in_space(seen, probe.examples.space))
     truth = probe.examples.truth
     kept = better(found.logits, probe.found.logits, truth)
     steps.append(_step("self-training", found.logits, truth, kept=kept, before=probe.found.logits))

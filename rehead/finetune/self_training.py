@@ -3,8 +3,8 @@
 A classifier of a few hundred labels knows the vectors well and the exact words hardly: most of them are in no labelled
 document. It is right about most unlabelled ones, though, so the words learn from its guesses on these, each of which
 counts as much as it is sure. They err elsewhere than the vectors do, and both together are better than either: on film
-reviews with 1,600 labels 89.0 becomes 90.2 % (docs/few-labels.md). It is co-training (Blum and Mitchell 1998), one way
-and one round.
+reviews with 500 labels 88.5 becomes 89.9 % (docs/few-labels.md). A second round lets other words learn from what both
+say. It is co-training (Blum and Mitchell 1998), one way.
 
 That the whole classifier learns its own surest guesses, vectors included, was tried first and made it worse: it learns
 its own faults. What comes out is a linear classifier again, and is kept only if left-out examples gain.
@@ -33,24 +33,30 @@ MOST = 30_000  # unlabelled documents that are read
 EXAMPLE = 3.0  # how much a labelled document counts; the surest guess counts 1
 STRENGTH = 10.0  # how little the words' weights are held back
 FOUND = 3  # documents a row must be found in
+ROUNDS = 2
+MANY, FEWER = 1_000, 2  # examples from which on so many folds are enough to judge by
 
 
 def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
     """Have the words learn from guesses: what left-out examples are then given, and the classifier of all."""
     examples, settings = probe.examples, probe.found.settings
     logits = np.full((len(examples), examples.classes), np.nan)
-    for inside, outside in probe.folds:
+    for inside, outside in probe.folds[: FEWER if len(examples) >= MANY else None]:
         linear = _taught(examples.some(inside), settings, unlabelled)
         logits[outside] = linear.scores(examples.features.some(outside))
     return Found(settings, logits), _taught(examples, settings, unlabelled)
 
 
 def _taught(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
-    """Fit to examples, guess the unlabelled documents, and have the words learn from both."""
-    teacher = fit_average(examples, settings)
-    scores = teacher.scores(unlabelled)
-    words = words_of_guesses(examples, unlabelled, scores)
-    return together(teacher, words, size_of(scores) / max(size_of(words.word_scores(unlabelled)), 1e-12))
+    """Fit to examples; then, in each round, guess the unlabelled documents and add words that have learnt from that."""
+    linear = fit_average(examples, settings)
+    scores = linear.scores(unlabelled)
+    size = size_of(scores)
+    for _ in range(ROUNDS):
+        words = words_of_guesses(examples, unlabelled, scores)
+        linear = together(linear, words, size / max(size_of(words.word_scores(unlabelled)), 1e-12))
+        scores = linear.scores(unlabelled)
+    return linear
 
 
 def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -> Linear:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from rehead.finetune.features import find_space, read_documents, unevenness
+from rehead.finetune.features import Seen, find_space, in_space, read_documents, unevenness
 from rehead.model.reading import distinct_rows, document_vectors, encode, learn_spread, vectors_of_ids
 from rehead.model.run import Run
 from tests.finetune.conftest import MakeBase
@@ -44,8 +44,7 @@ def test_a_document_as_a_direction_and_as_words(make_base: MakeBase, known: bool
         assert set(np.flatnonzero(line).tolist()) == there
         for row in there:
             assert line[row] == pytest.approx(idf[row] / length)
-    again, same = read_documents(base.model, ids[:3], space)
-    assert same is space
+    again = in_space(Seen.by(base.model, ids[:3]), space)
     np.testing.assert_allclose(again.directions, found.directions[:3], atol=1e-12)
     np.testing.assert_array_equal(found.some(np.array([2, 0])).directions, found.directions[[2, 0]])
 
@@ -55,7 +54,7 @@ def test_axes_are_those_of_the_spread(make_base: MakeBase) -> None:
     ids = ids_of(base, reviews(80).texts)
     learn_spread(base.model, ids)
     vectors = vectors_of_ids(base.model, ids).astype(np.float64)
-    space = find_space(base.model, vectors, None)
+    space = find_space(base.model, Seen(vectors, None))
     values, axes = np.linalg.eigh(np.cov(vectors.T))
     np.testing.assert_allclose(space.spread, np.maximum(np.sqrt(values[::-1] / values[-1]), 1e-3), atol=1e-4)
     np.testing.assert_allclose(np.abs((space.axes * axes[:, ::-1]).sum(0))[:5], 1, atol=1e-3)
@@ -78,7 +77,7 @@ def test_of_few_documents_the_covariance_is_shrunk(make_base: MakeBase) -> None:
     assert space.spread[-1] > 0.1  # where nothing was seen to spread, something may
     _, alone = read_documents(base.model, ids_of(base, ["film"]))
     np.testing.assert_array_equal(alone.spread, np.ones(16))
-    none, _ = read_documents(base.model, [], space)
+    none = in_space(Seen.by(base.model, []), space)
     assert none.words.shape == (0, features.words.shape[1])
 
 

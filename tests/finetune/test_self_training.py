@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from rehead.finetune.features import Features, read_documents, unevenness
+from rehead.finetune.features import Features, Seen, in_space, unevenness
 from rehead.finetune.linear import Linear, fit_average
 from rehead.finetune.logistic import separate
 from rehead.finetune.options import FitOptions
@@ -35,7 +35,7 @@ def read(make_base: MakeBase, names: tuple[str, ...]) -> tuple[Probe, Features]:
     assert base.tokenizer is not None
     probe = find_probe(reviews(36, names=names), base, FitOptions(), words=True)
     texts = encode(base.tokenizer, reviews(60, 4, names=names).texts)
-    return probe, read_documents(base.model, texts, probe.examples.space)[0]
+    return probe, in_space(Seen.by(base.model, texts), probe.examples.space)
 
 
 @pytest.mark.parametrize("names", KINDS, ids=len)
