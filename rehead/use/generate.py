@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
+from rehead.use.cores import one_core
 from rehead.use.learnt import WRITES, check_it_learnt, longest_read
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def generate(options: GenerateOptions) -> None:
     tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
     ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
-    with _one_core():
+    with one_core():
         samples = write(
             run.model,
             tokenizer,
@@ -204,19 +204,6 @@ def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a ten
     forbidden[tokenizer.vocab_size :] = True
     forbidden[tokenizer.eos] = False
     return forbidden.to(model.base.embedding.weight.device)
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """Compute on one core: a step is too small to share. On a busy machine, two take 3 times as long."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _sampling(options: GenerateOptions) -> Sampling:

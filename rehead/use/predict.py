@@ -12,6 +12,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -134,8 +135,10 @@ def labelled_groups(
 
     `done` says where to go on: behind so many rows, which must have this digest.
     """
+    from rehead.model.reading import is_bag
     from rehead.progress import progress
     from rehead.training.ahead import ahead
+    from rehead.use.cores import one_core
 
     behind = 0 if done is None else int(done["rows"])
     waiting = _groups(records)
@@ -147,6 +150,7 @@ def labelled_groups(
         return group
 
     with (
+        one_core() if is_bag(labeller.run.model.base) else nullcontext(),
         progress("predicting", records.texts.total_bytes, unit="B", quiet=quiet) as bar,
         ahead(read, 0) as groups,
     ):

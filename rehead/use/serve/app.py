@@ -58,6 +58,7 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
     )
     app.add_exception_handler(HTTPException, _not_found)
     posts = _add_posts(app, service, secured=token is not None)
@@ -143,11 +144,12 @@ async def _documented(request: Request) -> Response:
 def _add_gets(app: FastAPI, service: Service, guard: Guard, *, secured: bool) -> None:
     """Add the routes that tell something."""
     html, policy = page()
+    headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
     refused, said = _refusals(), _security(secured)
 
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
-        return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
+        return Response(html, media_type="text/html", headers=headers)
 
     @app.get(
         "/about",

@@ -16,7 +16,6 @@ def command(options: ServeOptions) -> None:
     check_options(options, token)
     try:
         from rehead.use.serve.app import build
-        from rehead.use.serve.guard import log_failure
         from rehead.use.serve.server import address, bind, serve, set_up_logging
         from rehead.use.serve.service import Service
     except ModuleNotFoundError as error:
@@ -24,7 +23,7 @@ def command(options: ServeOptions) -> None:
             raise
         raise UserError(f"serving needs the package {error.name}: pip install 'rehead[serve]'.") from None
     with bind(options.host, options.port) as taken:
-        service = Service.open(options.run, options, failed=log_failure)
+        service = Service.open(options.run, options)
         guard = build(service, options, token)
         set_up_logging(quiet=options.quiet)
         print(f"serving {options.run} at {address(taken)}", flush=True)

@@ -7,7 +7,7 @@ request along: what it asked for is no longer computed.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
@@ -17,6 +17,38 @@ from rehead.use.serve.guard import log_failure
 from rehead.use.serve.lane import GoneError
 
 STATES_TO_ANSWER_IN = (h11.IDLE, h11.SEND_RESPONSE)
+
+
+class Together:
+    """A transport that sends what is written at the same time in one go, and is the other one in everything else.
+
+    Uvicorn writes an answer's head and body one by one. Each way to the system lets go of the interpreter, and another
+    thread that computes does not give it back at once.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the transport has)
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Keep it until the loop's next turn."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._parts:
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._transport.write(data)
 
 
 class PatientProtocol(H11Protocol):
@@ -37,7 +69,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, if there is room; its first request has to come soon."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Together(transport, self.loop)))
         if len(self.connections) > self.most:
             self._refuse(503, "too many connections are open. Try again later.")
             return

@@ -33,7 +33,6 @@ OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz"}  # asked for witho
 PROBES = {"/healthz", "/readyz"}
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 ]

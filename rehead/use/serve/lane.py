@@ -76,11 +76,10 @@ class Lane:
         characters: int,
         wait: float = 0.0,
         batch: Callable[[int, int], None] = lambda *_: None,
-        failed: Callable[[BaseException], None] = lambda *_: None,
     ) -> None:
         """`compute` gives a result, or an exception, for each job; `batch(jobs, texts)` hears of every batch."""
         self.name, self.compute, self.room, self.characters, self.wait = name, compute, room, characters, wait
-        self._batch, self._failed = batch, failed
+        self._batch = batch
         self._waiting: deque[Job] = deque()
         self._texts = 0  # in the queue
         self._busy: list[Job] = []
@@ -204,8 +203,6 @@ class Lane:
             return self.compute(jobs)
         except Exception as error:
             if len(jobs) == 1:
-                if not isinstance(error, DroppedError):
-                    self._failed(error)
                 return [error]
             return [self._results([job])[0] for job in jobs]
 

@@ -44,6 +44,9 @@ class Limits:
     queue: int = flag(1024, metavar="N")
     "Texts that may wait; when there is no room, the answer is 429, with Retry-After."
 
+    slow_queue: int = flag(64, metavar="N")
+    "Requests that may wait for an explanation, attention or a generated text; beyond them 429 as well."
+
     seconds: float = flag(30.0, metavar="S")
     "Time for an answer, once the request has arrived whole; then 503, and its work is dropped."
 
@@ -70,8 +73,8 @@ class Limits:
     def check(self) -> None:
         """Refuse numbers that make no sense, alone or together."""
         for name in (
-            "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "connections",
-            "batch_characters",
+            "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "slow_queue",
+            "connections", "batch_characters",
         ):  # fmt: skip
             if (given := getattr(self, name)) is not None and given < 1:
                 raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")

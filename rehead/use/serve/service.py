@@ -29,15 +29,12 @@ from rehead.use.serve.requests import Attention, Classify, Explain, Generate, Ki
 
 MOST_TOKENS = 64  # of which attention is shown
 EACH = 64  # characters that even an empty text counts for in a batch
-SLOW_ROOM = 64  # requests that may wait for an explanation, attention, or a generated text
 
 
 class Service:
     """A run at work for many."""
 
-    def __init__(
-        self, run: Run, limits: Limits, *, name: str = "", failed: Callable[[BaseException], None] = lambda _: None
-    ) -> None:
+    def __init__(self, run: Run, limits: Limits, *, name: str = "") -> None:
         self.run, self.limits, self.name = run, limits, name
         self.labeller = Labeller.of(run) if run.labels is not None else None
         config = run.model.config
@@ -55,16 +52,15 @@ class Service:
             characters=limits.batch_characters,
             wait=limits.batch_wait_ms / 1000,
             batch=self.metrics.batch,
-            failed=failed,
         )
-        self.slow_lane = Lane("slow", self._slow, room=SLOW_ROOM, characters=0, failed=failed)
+        self.slow_lane = Lane("slow", self._slow, room=limits.slow_queue, characters=0)
         self.metrics.watch("labels", lambda: self.labels_lane.waiting)
         self.metrics.watch("slow", lambda: self.slow_lane.waiting)
 
     @classmethod
-    def open(cls, path: Path, limits: Limits, failed: Callable[[BaseException], None]) -> Service:
+    def open(cls, path: Path, limits: Limits) -> Service:
         """Load a run, and compute something once, so that the first asker does not wait for it."""
-        service = cls(load(path), limits, name=path.resolve().name, failed=failed)
+        service = cls(load(path), limits, name=path.resolve().name)
         if service.labeller is not None:
             service.labeller.probabilities(["a text", "another"])
         return service

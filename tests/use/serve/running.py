@@ -55,8 +55,7 @@ class Running:
     def __init__(self, run: Run, token: str | None, options: dict[str, Any]) -> None:
         self.options = ServeOptions(run=Path("run"), **{"port": 0, **options})
         self.options.check()
-        self.errors: list[BaseException] = []
-        self.service = Service(run, self.options, name="run", failed=self.errors.append)
+        self.service = Service(run, self.options, name="run")
         self.guard = build(self.service, self.options, token)
         self.server = Server(self.guard, self.service, self.options)
         self.socket = bind("127.0.0.1", 0)

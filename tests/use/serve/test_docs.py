@@ -78,7 +78,7 @@ def test_every_command_does_what_the_page_says(tmp_path: Path) -> None:
 def test_the_limits_on_the_page_are_those_of_the_program() -> None:
     page, limits = PAGE.read_text(encoding="utf-8"), Limits()
     said = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([\d,.]+(?: MiB)?) \|", page, re.MULTILINE))
-    assert len(said) == 10
+    assert len(said) == 11
     for name, usual in said.items():
         value = limits.explained if name == "explain-characters" else getattr(limits, name.replace("-", "_"))
         number = float(usual.removesuffix(" MiB").replace(",", ""))
