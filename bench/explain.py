@@ -2,9 +2,9 @@
 
     python bench/explain.py runs/classifier valid.csv --texts 60
 
-For each way: by how much the probability of the label falls, on average, when the 1, 2, 4, 8, 16 and 32 heaviest words are
-deleted from the text, which is then read again from its characters on; how often the label is lost with the 16 heaviest;
-and the time a text takes, beside ours. Texts are the first ones of the file; their labels are not looked at.
+For each way: by how much the probability of the label falls, on average, when the 1, 2, 4, 8, 16 and 32 heaviest words
+are deleted from the text, which is then read again from its characters on; how often the label is lost with the 16
+heaviest; and the time a text takes, beside ours. Texts are the first ones of the file; their labels are not looked at.
 
 Ways where no layer reads:
     everywhere    ours: a word taken out of the sum wherever it stands, its places sharing what that does
