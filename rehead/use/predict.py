@@ -22,7 +22,7 @@ from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.again import again
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
-from rehead.use.unfinished import Unfinished
+from rehead.use.unfinished import Unfinished, check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -242,6 +242,8 @@ def _most_uncertain(
 
     from rehead.use.uncertain import CANDIDATES, Doubtful, choose, doubt
 
+    if options.out is not None:
+        check_out(options.out, overwrite=options.overwrite)  # before the work
     wanted = options.most_uncertain or 0
     doubtful = Doubtful(CANDIDATES * wanted)
     for group, shares in labelled_groups(labeller, records, quiet=options.quiet):

@@ -35,7 +35,7 @@ class Unfinished:
         self.size = 0
         if resume:
             self._find_again()
-        _check_out(out, overwrite=self.replaces)
+        check_out(out, overwrite=self.replaces)
         if not resume and self.record.exists() and not overwrite:
             raise UserError(
                 f"{self.partial} is there: this was begun before. Go on with --resume, or begin anew with --overwrite."
@@ -122,7 +122,7 @@ class Unfinished:
             raise DamagedError(f"{self.partial}: shorter than it was. Begin anew with --overwrite.")
 
 
-def _check_out(out: Path, *, overwrite: bool) -> None:
+def check_out(out: Path, *, overwrite: bool) -> None:
     """Refuse to replace what the user has not given up, or what is no file."""
     if out.is_dir() or (out.exists() and not out.is_file()):
         raise UserError(f"{out} exists already and is not a file. Choose another name.")
