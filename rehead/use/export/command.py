@@ -40,8 +40,9 @@ def command(options: ExportOptions) -> None:
     from rehead.use.export.folder import NAMES, export_run
 
     check_free(options.out, NAMES if options.overwrite else None)
+    run = load(options.run)
     try:
-        done = export_run(load(options.run), options.out, options.format, overwrite=options.overwrite)
+        done = export_run(run, options.out, options.format, overwrite=options.overwrite)
     except UserError as error:
         raise UserError(f"{options.run}: {error}") from None
     print(
