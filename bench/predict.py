@@ -1,6 +1,6 @@
 """Texts in, labels out: documents per second and the time of one text, in one run, sides interleaved, best of several.
 
-    pip install 'rehead[bench,demo]'
+    pip install 'rehead[bench,demo,export]'
     rehead data export imdb --out imdb
     python bench/predict.py runs/classifier imdb/train.csv imdb/valid.csv
 
@@ -10,6 +10,7 @@ The whole path, from text to probabilities, of a classifier that `rehead finetun
   vocabulary; weights are random, since they do not matter for speed) and the same tokenizer: called with the list of
   texts, which it reads one after the other by default; with `batch_size=32`; and so with the texts sorted by length
   first, which is the best that can be done with it;
+- the same classifier out of `rehead export --format onnx-int8`, which reads one text at a time, as its program does;
 - TF-IDF with logistic regression, which is the fastest of all and often nearly as good.
 
 The peer reads as many tokens of a text as the classifier does, but 512 at most: that is all a BERT has positions for.
@@ -67,6 +68,27 @@ def peer(labeller: Labeller) -> Any:  # noqa: ANN401 (untyped)
     return transformers.pipeline("text-classification", model=model, tokenizer=fast, device="cpu", top_k=None)
 
 
+def exported(labeller: Labeller, threads: int) -> Call:
+    """Export the classifier as ONNX in whole numbers of 8 bits, and read it back."""
+    import onnxruntime
+
+    from rehead.use.export.folder import export_run
+
+    tokenizer, settings = labeller.run.tokenizer, onnxruntime.SessionOptions()
+    assert tokenizer is not None
+    settings.intra_op_num_threads = threads
+    with tempfile.TemporaryDirectory() as folder:
+        export_run(labeller.run, Path(folder) / "exported", "onnx-int8")
+        session = onnxruntime.InferenceSession(
+            str(Path(folder) / "exported" / "model.onnx"), settings, providers=["CPUExecutionProvider"]
+        )
+
+    def call(texts: list[str]) -> list[Any]:
+        return [session.run(None, {"ids": np.array(tokenizer.encode(text), np.int64)}) for text in texts]
+
+    return call
+
+
 def words(train: Path) -> Call:
     """Fit TF-IDF and logistic regression, as the baseline of `rehead compare` does but for the choice of settings."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -116,6 +138,10 @@ def main() -> None:
         sides["pipeline, sorted batches"] = lambda texts: pipeline(sorted(texts, key=len), **batches)
     except ImportError:
         print("transformers is not installed: pip install 'rehead[bench]'")
+    try:
+        sides["rehead export, ONNX int8"] = exported(labeller, given.threads)
+    except ImportError:
+        print("onnx or onnxruntime is not installed: pip install 'rehead[export]'")
     sides["TF-IDF + logistic regression"] = words(given.train)
     found = best({name: lambda call=call: call(texts) for name, call in sides.items()}, given.rounds)
     tokens = np.mean([len(each) for each in labeller.encode(texts)])

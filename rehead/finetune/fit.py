@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
-# Learning rates before the schedule: of layers and heads, by where the layers norm; of heads alone; of rows.
-LAYERS, HEAD, ROWS = {"pre": 3e-4, "post": 1e-3}, 1e-3, 0.01
+# Learning rates before the schedule: of layers and heads, of heads alone, of rows.
+LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
 
 @dataclass
@@ -333,9 +333,8 @@ def _train_in(
 
 def _rates(objective: Classify, options: FitOptions) -> Rates:
     """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
-    config = objective.model.config
-    width = (256 / config.nhid) ** 0.5
-    rate = LAYERS[config.norm] * width if objective.mode == "padded" else HEAD
+    width = (256 / objective.model.config.nhid) ** 0.5
+    rate = LAYERS * width if objective.mode == "padded" else HEAD
     return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
 
 

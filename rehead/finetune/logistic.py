@@ -87,7 +87,7 @@ def separate(
         if not asked.any() or asked.all():
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
-        model = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=1e-2, max_iter=100, random_state=0)
+        model = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=0.1, max_iter=100, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
             model.fit(inputs, asked, sample_weight=weights)

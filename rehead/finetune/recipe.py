@@ -109,8 +109,10 @@ def fit_recipe(
         [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
     )
     alone = probe
-    if unlabelled is not None and probe.folds:
-        probe = _with_unlabelled(probe, train, base, options, unlabelled, steps)
+    if unlabelled is not None and train.multilabel:
+        tell("self-training is for one label a text: the unlabelled text is not used")
+    elif unlabelled is not None and probe.folds:
+        probe = _with_unlabelled(probe, base, options, unlabelled, steps)
     # Words that have learnt from guesses would have to learn again beside a base that moves: that is not tried.
     worth = len(train) >= FEWEST_TO_TUNE and bool(probe.folds) and probe is alone
     tuned = _tuned(probe, train, base, options, steps) if worth else None
@@ -136,16 +138,11 @@ def see_unlabelled(base: Run, texts: Sequence[str], seed: int = 0, most: int = M
 
 
 def _with_unlabelled(
-    probe: Probe,
-    train: LabelledData,
-    base: Run,
-    options: FitOptions,
-    unlabelled: Sequence[str] | Seen,
-    steps: list[Step],
+    probe: Probe, base: Run, options: FitOptions, unlabelled: Sequence[str] | Seen, steps: list[Step]
 ) -> Probe:
     """Try self-training; keep it if it helps."""
     seen = unlabelled if isinstance(unlabelled, Seen) else see_unlabelled(base, unlabelled, options.seed)
-    if train.multilabel or not len(seen.vectors):
+    if not len(seen.vectors):
         return probe
     found, linear = self_trained(probe, in_space(seen, probe.examples.space))
     truth = probe.examples.truth

@@ -10,8 +10,8 @@ above 0, and against it if below; 0.7 halves the odds. Weights do not add up to 
 Where no layer reads, a word is taken out wherever it stands in the text, and its places share what that does: such a
 classifier reads which words there are, and one "great" of two would not be missed. Layers read each where it stands.
 
-Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones, and sooner
-than by the other ways that were tried (docs/explaining.md, bench/explain.py).
+Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones. How other
+ways fare that were tried: docs/explaining.md, bench/explain.py.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import torch
 import rehead.finetune.recipe as recipe
 from rehead.errors import UserError
 from rehead.finetune.fit import Fitted
-from rehead.finetune.linear import losses_of
+from rehead.finetune.logistic import losses_of
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import find_probe, fit_probe
-from rehead.finetune.recipe import better, calibrated, fit_recipe
+from rehead.finetune.recipe import better, calibrated, fit_recipe, see_unlabelled
 from rehead.finetune.targets import some, targets
 from rehead.model.config import Classifier
 from rehead.model.reading import class_logits, class_probabilities
@@ -146,6 +146,22 @@ def test_self_training_is_kept_only_if_it_helps(make_base: MakeBase, monkeypatch
         assert said.endswith(": kept" if helps else ": not kept")
         assert np.array_equal(class_logits(fitted.run, None, data.texts), plain) is not helps
     assert names_of(fit_recipe(data, None, base=base, unlabelled=[])) == ["frozen base, linear head"]
+
+
+def test_unlabelled_text_is_read_once_for_many(make_base: MakeBase) -> None:
+    base, data, more = make_base(), reviews(40), reviews(80, 4).texts
+    seen = see_unlabelled(base, more)
+    found = [class_logits(fit_recipe(data, None, base=base, unlabelled=each).run, None, more) for each in (more, seen)]
+    np.testing.assert_array_equal(*found)
+    assert len(see_unlabelled(base, more, most=7).vectors) == 7
+    with pytest.raises(UserError, match="needs a run with a tokenizer"):
+        see_unlabelled(Run(base.model), more)
+
+
+def test_several_labels_do_without_unlabelled_text(make_base: MakeBase) -> None:
+    fitted = fit_recipe(several(40), None, base=make_base(), unlabelled=reviews(20, 4).texts)
+    assert "self-training is for one label a text: the unlabelled text is not used" in fitted.notes
+    assert names_of(fitted) == ["frozen base, linear head"]
 
 
 @pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
