@@ -16,7 +16,7 @@ def command(options: ServeOptions) -> None:
     check_options(options, token)
     try:
         from rehead.use.serve.app import build
-        from rehead.use.serve.server import address, bind, serve, set_up_logging
+        from rehead.use.serve.server import BACKLOG, address, bind, serve, set_up_logging
         from rehead.use.serve.service import Service
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == "rehead":
@@ -26,6 +26,7 @@ def command(options: ServeOptions) -> None:
         service = Service.open(options.run, options)
         guard = build(service, options, token)
         set_up_logging(quiet=options.quiet)
+        taken.listen(BACKLOG)  # whoever reads the next line may connect at once
         print(f"serving {options.run} at {address(taken)}", flush=True)
         if not options.quiet:
             print(f"it can: {', '.join(service.can)}. Ctrl-C ends it.", file=sys.stderr, flush=True)
