@@ -14,7 +14,9 @@ Shapes: N documents, K classes, C rows that have weights.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,17 +36,21 @@ EXAMPLE = 3.0  # how much a labelled document counts; the surest guess counts 1
 STRENGTH = 10.0  # how little the words' weights are held back
 FOUND = 3  # documents a row must be found in
 ROUNDS = 2
-MANY, FEWER = 1_000, 2  # examples from which on so many folds are enough to judge by
+MANY, FEWER = 400, 2  # examples from which on so many folds are enough to judge by
+AT_ONCE = 4  # folds that are computed at the same time, at most: each holds the unlabelled words once more
 
 
 def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
     """Have the words learn from guesses: what left-out examples are then given, and the classifier of all."""
     examples, settings = probe.examples, probe.found.settings
+    folds = probe.folds[: FEWER if len(examples) >= MANY else None]
+    parts = [examples.some(inside) for inside, _ in folds]
+    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:  # liblinear lets others compute
+        *judged, linear = pool.map(lambda part: _taught(part, settings, unlabelled), [*parts, examples])
     logits = np.full((len(examples), examples.classes), np.nan)
-    for inside, outside in probe.folds[: FEWER if len(examples) >= MANY else None]:
-        linear = _taught(examples.some(inside), settings, unlabelled)
-        logits[outside] = linear.scores(examples.features.some(outside))
-    return Found(settings, logits), _taught(examples, settings, unlabelled)
+    for each, (_, outside) in zip(judged, folds, strict=True):
+        logits[outside] = each.scores(examples.features.some(outside))
+    return Found(settings, logits), linear
 
 
 def _taught(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
