@@ -12,7 +12,7 @@ demo: $(VENV)/ready
 	$(BIN)/rehead demo --out runs/demo --overwrite
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -q -m "not slow"
+	PYTHON=$(BIN)/python scripts/test.sh
 
 test-all: $(VENV)/ready
 	$(BIN)/python -m pytest -q
