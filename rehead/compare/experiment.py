@@ -37,7 +37,7 @@ PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
 OURS = (PLAN, WORK, RESULTS, REPORT)
 # What may change when a comparison is resumed.
 FREE = ("quiet", "debug", "resume", "overwrite", "out")
-UNLABELLED = 8_000  # documents without labels that the default recipe learns from, since many trainings do
+UNLABELLED = 10_000  # documents without labels that the default recipe learns from, since many trainings do
 CONTROL_LABELS = 500  # a control has this many labels at most: luck does not shrink with more
 
 

@@ -20,9 +20,9 @@ from rehead.pretrain.run import run_pretraining
 from rehead.training import checkpoint
 from rehead.training.checkpoint import FILES, MANIFEST, Checkpoint
 from rehead.training.loop import BEST, CHECKPOINTS
-from rehead.training.objective import Objective
 from rehead.training.optimizers import Optimizers, Rates
 from tests.training.running import broken_off, left, small, straight
+from tests.training.still import Still
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -228,7 +228,7 @@ def test_tokens_that_were_damaged_are_made_again(
 def test_state_of_another_optimizer_is_refused() -> None:
     torch.manual_seed(0)
     config = preset("lab", ntokens=10, nhid=4, nlayers=1)
-    optimizers = Optimizers(Objective(Model(config, config.language_model())), Rates(), "adamw", sharded=False)
+    optimizers = Optimizers(Still(Model(config, config.language_model())), Rates(), "adamw", sharded=False)
     name = "model.base.embedding.weight"
     optimizers.load({f"{name}/exp_avg": torch.zeros(10, 4)})
     with pytest.raises(DamagedError, match=r"squares', which AdamW does not keep"):

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from rehead.model.config import preset
 from rehead.model.model import Model
-from rehead.training.objective import Objective, Pace, Sums
+from rehead.training.objective import Pace, Sums
 from rehead.training.optimizers import Optimizers, Rates
+from tests.training.still import Still
 
 
-class Sum(Objective):
+class Sum(Still):
     """Four parameters beside a model, all with the gradient 1."""
 
     name = "sum"
