@@ -88,10 +88,10 @@ def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
         _add(parser, each, hints[each.name], docs.get(each.name, ""))
 
 
-def read_options(namespace: argparse.Namespace, options: type[T]) -> T:
-    """Make the options object out of what argparse has read."""
+def read_options(given: object, options: type[T]) -> T:
+    """Make the options object out of what argparse has read, or of other options that have all of these."""
     names = [each.name for each in dataclasses.fields(options)]  # type: ignore[arg-type]
-    return options(**{name: getattr(namespace, name) for name in names})
+    return options(**{name: getattr(given, name) for name in names})
 
 
 def field_docs(options: type[Any]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from rehead.compare.results import DataFacts, LeakFacts
 from rehead.errors import UserError
 from rehead.finetune.splits import draws, split
 from rehead.finetune.targets import some, targets
+from rehead.options import read_options
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions, described
 from rehead.text.labelled import check_classes, read_examples, sort_names
@@ -53,7 +54,7 @@ class Parts:
 
 def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]]) -> Parts:
     """Read, split, and look for leaks. `runs`: name and details of each pretrained run."""
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading = read_options(options, ReadOptions)
     train = read_labelled(options.labelled, reading)
     check_classes(train)
     where = {"train": ", ".join(options.labelled), "valid": "", "test": ""}
@@ -126,7 +127,7 @@ def read_unlabelled(options: CompareOptions) -> list[str] | None:
     """Read the unlabelled text that the default recipe may use too, if there is any."""
     if options.unlabelled is None:
         return None
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading = read_options(options, ReadOptions)
     texts = Texts(options.unlabelled, dataclasses.replace(reading, skip_empty=True), check=False)
     return [document.text for document in texts]
 

@@ -27,6 +27,7 @@ from rehead.finetune.splits import copies
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.model.run import Run, load, save_into
+from rehead.options import read_options
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import number
@@ -78,7 +79,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
 
         if (by_recipe(options) or by_probe(options)) and world.size > 1:
             raise UserError("cross-validation is for one process. Drop torchrun, or give --freeze layers or none.")
-        reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+        reading = read_options(options, ReadOptions)
         train, valid = _read(options, reading, say)
         unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
@@ -90,7 +91,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         try:
             start = base if base is not None else _fresh(options, train)
             _introduce(start, train, valid, say)
-            given = FitOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(FitOptions)})
+            given = read_options(options, FitOptions)
             if base is not None and by_recipe(options):
                 texts = None if unlabelled is None else sample_texts(unlabelled, options.seed)
                 fitted = fit_recipe(train, valid, base=base, options=given, unlabelled=texts, say=say)

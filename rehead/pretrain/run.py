@@ -27,6 +27,7 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.reading import is_bag, learn_spread
 from rehead.model.run import Run, load, save_into
+from rehead.options import read_options
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
@@ -113,7 +114,7 @@ def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
 
 def _open(options: PretrainOptions, *, resume: bool) -> Opened:
     """Look at the text, and make the run's directory or find it again."""
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading = read_options(options, ReadOptions)
     texts = Texts(options.texts, reading)
     fingerprint = texts.fingerprint()
     return Opened(texts, fingerprint, open_directory(options, fingerprint, resume=resume))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
-from rehead.options import CommonOptions, positional
+from rehead.options import CommonOptions, positional, read_options
 from rehead.terminal import results_console
 from rehead.text.documents import ReadOptions, place
 
@@ -66,8 +66,7 @@ def check(options: CheckOptions) -> int:
         from rehead.text.tokenizer import Tokenizer
 
         tokenizer = Tokenizer.load(options.tokenizer)
-    names = [field.name for field in dataclasses.fields(ReadOptions)]
-    reading = ReadOptions(**{name: getattr(options, name) for name in names})
+    reading = read_options(options, ReadOptions)
     report = check_parts(
         options.paths,
         options.against,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehead.options import CommonOptions, positional
+from rehead.options import CommonOptions, positional, read_options
 from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def evaluate(options: EvaluateOptions) -> None:
     from rehead.use.labeller import Labeller
 
     labeller = Labeller.open(options.run)
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading = read_options(options, ReadOptions)
     reading.single_label = reading.single_label or not labeller.several
     data = read_examples(options.labelled, reading, check=False)
     if not options.quiet:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rehead.errors import UserError
-from rehead.options import CommonOptions, flag, positional
+from rehead.options import CommonOptions, flag, positional, read_options
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.again import again
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
@@ -89,7 +89,7 @@ def predict(options: PredictOptions) -> int:
     labeller = Labeller.open(options.run)
     if options.threshold is not None and options.unsure in labeller.names:
         raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
-    reading = ReadOptions(**{each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)})
+    reading = read_options(options, ReadOptions)
     records = Records(_given(options), reading)
     if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
         raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
