@@ -76,6 +76,9 @@ def separate(
 ) -> tuple[Floats, Floats]:
     """Separate each class from the rest, by liblinear, which takes many documents and words in seconds.
 
+    It solves the primal problem: the dual draws from a generator that all threads share, so what came out would hang on
+    which of them drew first.
+
     Gives weights (K, columns) and biases (K,); of two classes one is what the other is not. A class that is not there,
     or is all there is, has no weights.
     """
@@ -87,7 +90,7 @@ def separate(
         if not asked.any() or asked.all():
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
-        model = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=0.1, max_iter=100, random_state=0)
+        model = LogisticRegression(C=strength, solver="liblinear", tol=0.03, max_iter=100)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
             model.fit(inputs, asked, sample_weight=weights)

@@ -112,3 +112,17 @@ def test_a_class_that_nobody_was_taken_for_has_no_words() -> None:
     weight, bias = separate(inputs, np.ones(4, np.int64), 2, 1.0, np.ones(4))
     assert not weight.any()
     assert bias[1] > 0 > bias[0]
+
+
+def test_threads_do_not_change_what_comes_out() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    inputs = sparse.random(3000, 2000, 0.02, "csr", random_state=0)
+    truth = (rng.random(3000) < 0.5).astype(np.int64)
+    alone, _ = separate(inputs, truth, 2, 10.0, np.ones(3000))
+    with ThreadPoolExecutor(4) as pool:
+        for each in pool.map(lambda _: separate(inputs, truth, 2, 10.0, np.ones(3000))[0], range(8)):
+            np.testing.assert_array_equal(each, alone)
