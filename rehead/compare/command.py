@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import shlex
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
+from rehead.training.again import begun, say_again
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
@@ -26,15 +27,12 @@ __all__ = ["CompareOptions", "command", "compare"]
 
 def command(options: CompareOptions) -> int:
     """Run the command; tell how to go on if it was stopped. A control that knows too much is a finding: exit code 1."""
-    words = ["rehead", *(word for word in sys.argv[1:] if word != "--overwrite")]
     try:
-        results = compare(options, shlex.join([word for word in words if word != "--resume"]))
+        results = compare(options, begun(sys.argv[1:]))
     except KeyboardInterrupt:
         if not (options.out / "plan.json").exists():  # nothing was begun that could go on
             raise
-        resume = [] if "--resume" in words else ["--resume"]
-        print(f"rehead: stopped. Go on with: {shlex.join([*words, *resume])}", file=sys.stderr)
-        return 130
+        return say_again(signal.SIGINT)
     print_table(results)
     print(f"\nreport: {options.out / 'report.html'}")
     return int(any(not each.passed for each in results.guards.controls))

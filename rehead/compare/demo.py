@@ -11,7 +11,7 @@ was interrupted goes on with --resume.
 
 from __future__ import annotations
 
-import shlex
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_free
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag
+from rehead.training.again import begun, say_again
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
@@ -80,15 +81,12 @@ class DemoOptions(CommonOptions):
 
 def command(options: DemoOptions) -> int:
     """Run the demo; end with the table and where the report is."""
-    words = ["rehead", *(word for word in sys.argv[1:] if word != "--overwrite")]
     from rehead.training.stopping import Stopped
 
     try:
-        return _demo(options, shlex.join(word for word in words if word != "--resume"))
+        return _demo(options, begun(sys.argv[1:]))
     except (KeyboardInterrupt, Stopped) as stopped:
-        resume = [] if "--resume" in words else ["--resume"]
-        print(f"rehead: stopped. Go on with: {shlex.join([*words, *resume])}", file=sys.stderr)
-        return 128 + stopped.signum if isinstance(stopped, Stopped) else 130
+        return say_again(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
 
 
 def _demo(options: DemoOptions, said: str) -> int:

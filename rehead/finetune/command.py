@@ -22,7 +22,7 @@ def command(options: FinetuneOptions) -> int:
     try:
         fitted = run_finetuning(options)
     except Stopped as stopped:
-        return say_again(stopped)
+        return say_again(stopped.signum)
     if fitted is not None:
         print(_summary(options, fitted))
     return 0

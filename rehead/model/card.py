@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import rehead
-from rehead.model.config import Classifier, LanguageModel
+from rehead.model.config import FILLS, WRITES, Classifier, LanguageModel
 
 if TYPE_CHECKING:
     from rehead.model.run import Run
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 CARD = "README.md"
 NAMES, LENGTH = 50, 80  # labels that are named, and characters of each
 PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII's: each may have a backslash before it
-WRITES, FILLS = ("causal", "hybrid"), ("masked", "hybrid")
 
 
 def card(run: Run, name: str) -> str:

@@ -20,7 +20,7 @@ def command(options: PretrainOptions) -> int:
     try:
         run = run_pretraining(options)
     except Stopped as stopped:
-        return say_again(stopped)
+        return say_again(stopped.signum)
     if run is not None:
         print(_summary(options.out, run.details))
     return 0

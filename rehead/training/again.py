@@ -8,24 +8,24 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rehead.training.stopping import Stopped
+
+def begun(words: list[str]) -> str:
+    """Say the command that began a run, whether these words begin it, begin it anew or go on with it."""
+    return shlex.join(["rehead", *(word for word in words if word not in ("--overwrite", "--resume"))])
 
 
 def again(words: list[str]) -> str:
     """Say the command that goes on with a run that these words began."""
-    words = [word for word in words if word != "--overwrite"]
-    begin = "torchrun … -m " if "TORCHELASTIC_RUN_ID" in os.environ else ""
-    return begin + shlex.join(["rehead", *words, *([] if "--resume" in words else ["--resume"])])
+    torchrun = "torchrun … -m " if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    return f"{torchrun}{begun(words)} --resume"
 
 
-def say_again(stopped: Stopped) -> int:
-    """Tell the user of a command that was stopped how to go on; give its exit code."""
+def say_again(signum: int) -> int:
+    """Tell the user of a command that a signal stopped how to go on; give its exit code."""
     if os.environ.get("RANK", "0") == "0":
         print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
-    return 128 + stopped.signum
+    return 128 + signum
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
+from rehead.model.config import FILLS
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console
 from rehead.text.tokenizer import MASK
-from rehead.use.learnt import FILLS, check_it_learnt, predicts_the_next
+from rehead.use.learnt import check_it_learnt, predicts_the_next
 
 if TYPE_CHECKING:
     from rehead.model.model import Model

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
+from rehead.model.config import WRITES
 from rehead.options import CommonOptions, flag, positional
 from rehead.use.cores import one_core
-from rehead.use.learnt import WRITES, check_it_learnt, longest_read
+from rehead.use.learnt import check_it_learnt, longest_read
 
 if TYPE_CHECKING:
     from rehead.model.model import Model

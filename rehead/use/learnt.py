@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
-from rehead.model.config import Classifier, LanguageModel
+from rehead.model.config import FILLS, Classifier, LanguageModel
 from rehead.pretrain.recipe import read_recipe
 
 if TYPE_CHECKING:
     from rehead.model.run import Run
     from rehead.text.tokenizer import Tokenizer
-
-WRITES = ("causal", "hybrid")
-"Objectives that teach to continue a text."
-FILLS = ("masked", "hybrid")
-"Objectives that teach to guess a hidden word from both sides."
 
 
 def objectives(run: Run) -> list[str]:

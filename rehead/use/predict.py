@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
 from rehead.text.documents import ReadOptions, describe_skipped
-from rehead.training.again import again
+from rehead.training.again import say_again
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
 from rehead.use.unfinished import Unfinished, check_out
 
@@ -108,8 +108,7 @@ def predict(options: PredictOptions) -> int:
         try:
             counts = _to_file(labeller, records, layout, options, asked, compressed=compressed)
         except Stopped as stopped:
-            print(f"rehead: stopped. Go on with: {again(sys.argv[1:])}", file=sys.stderr)
-            return 128 + stopped.signum
+            return say_again(stopped.signum)
     _summarise(options, layout, records, counts)
     return 0
 

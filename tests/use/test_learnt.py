@@ -9,10 +9,8 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.model import Classifier, LanguageModel, Model, Run
-from rehead.model.config import Head
+from rehead.model.config import FILLS, WRITES, Head
 from rehead.use.learnt import (
-    FILLS,
-    WRITES,
     check_it_learnt,
     longest_read,
     objectives,

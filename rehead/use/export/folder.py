@@ -27,12 +27,12 @@ import torch
 import rehead
 from rehead.disk import whole_directory, write_json
 from rehead.errors import UserError
-from rehead.model.config import Classifier, to_dict
+from rehead.model.config import WRITES, Classifier, to_dict
 from rehead.model.heads import ClassifierHead
 from rehead.model.reading import Reading, score_ids
 from rehead.model.run import Run
 from rehead.use.export.network import classifier_graph, language_model_graph
-from rehead.use.learnt import WRITES, longest_read, what_it_learnt
+from rehead.use.learnt import longest_read, what_it_learnt
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

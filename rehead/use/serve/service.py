@@ -14,12 +14,13 @@ import torch
 
 import rehead
 from rehead.errors import UserError
+from rehead.model.config import WRITES
 from rehead.model.reading import is_bag
 from rehead.model.run import Run, load
 from rehead.use.explain import explain
 from rehead.use.generate import prompt_ids, write
 from rehead.use.labeller import Labeller, Labels
-from rehead.use.learnt import WRITES, check_it_learnt, longest_read
+from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
 from rehead.use.serve.answers import RefusedError
 from rehead.use.serve.lane import DroppedError, FullError, GoneError, Job, Lane, LateError
