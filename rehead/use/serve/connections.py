@@ -1,7 +1,8 @@
-"""Connections that do not wait for ever: uvicorn's, with a limit on their number and on how long a client may take.
+"""Connections that do not wait for ever: uvicorn's, with limits on their number, on a request's head, and on time.
 
 A client that sends a byte at a time, or nothing, or never reads its answer, is cut off. One that leaves takes its
-request along: what it asked for is no longer computed.
+requests along: what it asked for is no longer computed. Requests that are sent without waiting for the answers before
+them are answered one after the other.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-import h11
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from rehead.use.serve.answers import to_json
 from rehead.use.serve.guard import log_failure
 from rehead.use.serve.lane import GoneError
 
-STATES_TO_ANSWER_IN = (h11.IDLE, h11.SEND_RESPONSE)
+HEAD_BYTES = 65_536  # the longest head of a request
 
 
 class Together:
@@ -51,7 +51,7 @@ class Together:
             self._transport.write(data)
 
 
-class PatientProtocol(H11Protocol):
+class PatientProtocol(HttpToolsProtocol):
     """One connection. `limited_to` makes the class for a server's limits."""
 
     receive_seconds = 10.0
@@ -61,11 +61,19 @@ class PatientProtocol(H11Protocol):
         super().__init__(*arguments, **settings)
         self._clock: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._answering: RequestResponseCycle | None = None
+        "The request that is being answered, or was the last to be; `cycle` is the last that has come."
+        self._head: int | None = None
+        "Bytes that have come of a request's head; none, where no head has begun."
+        self._deaf = False
+        "Nothing more that comes is looked at."
 
     @classmethod
     def limited_to(cls, connections: int, receive_seconds: float) -> type[PatientProtocol]:
         """Make a class of connections with these limits."""
         return type("LimitedProtocol", (cls,), {"most": connections, "receive_seconds": receive_seconds})
+
+    # What the transport calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, if there is room; its first request has to come soon."""
@@ -78,32 +86,31 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what the client has asked for."""
         self._stop_clock()
-        if self.scope is not None and (claimed := self.scope["state"].get("job")) is not None:
-            lane, job = claimed
-            lane.drop(job, GoneError())
+        self.pipeline.clear()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+            if (claimed := self._answering.scope["state"].get("job")) is not None:
+                lane, job = claimed
+                lane.drop(job, GoneError())
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Look at the clock with everything that comes: it runs from a request's first byte to its last."""
-        if self._clock is None and self._between_requests():
-            self._start_clock()
+        """Read what comes."""
+        if self._deaf:
+            return
         try:
             super().data_received(data)
         except Exception as error:  # nothing that a client sends may end in a traceback
             log_failure(error)
             self.transport.abort()
             return
-        self._look()
-
-    def on_response_complete(self) -> None:
-        """After an answer; a request that came in behind it has its own time."""
-        super().on_response_complete()
-        self._look()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing more has come."""
-        self.transport.close()
-        self._close_for_good()
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > HEAD_BYTES:
+                self._refuse(431, f"the request's head has more than {HEAD_BYTES:,} bytes.")
+        if self._clock is None and self._between_requests() and self.timeout_keep_alive_task is None:
+            self._start_clock()  # an empty line between requests does not stop the time
 
     def pause_writing(self) -> None:
         """Give a client that does not read its answer some time to do so."""
@@ -116,11 +123,46 @@ class PatientProtocol(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
 
+    # What the parser calls. The clock runs from a request's first byte to its last.
+
+    def on_message_begin(self) -> None:
+        """Start the clock."""
+        super().on_message_begin()
+        self._head = 0
+        self._start_clock()
+
+    def on_headers_complete(self) -> None:
+        """Answer the request, if none before it is still being answered."""
+        super().on_headers_complete()
+        self._head = None
+        if self._answering is None or self._answering.response_complete:
+            self._answering = self.cycle
+        else:
+            self._stop_clock()  # it waits in the pipeline, and nothing more is read: that is not the client's fault
+
+    def on_message_complete(self) -> None:
+        """Stop the clock."""
+        super().on_message_complete()
+        self._stop_clock()
+
+    # What uvicorn calls.
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, if it has come already; if not all of it has, its time begins."""
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
+            if self._answering.more_body:
+                self._start_clock()
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing more has come."""
+        self._close()
+
     def shutdown(self) -> None:
-        """Close the connection when its answer is out; one that does not even send its request is not waited for."""
+        """Close the connection when its answers are out; one that does not even send its request is not waited for."""
         if self._between_requests():
-            self.transport.close()
-            self._close_for_good()
+            self._close()
         else:
             self.cycle.keep_alive = False
 
@@ -129,21 +171,20 @@ class PatientProtocol(H11Protocol):
         self._refuse(400, "this is no HTTP request that can be understood.")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: an upgrade that nobody offers is answered as if it had not been asked for."""
+        """Answer as if no upgrade had been asked for; but the parser has stopped, and a body would not be read."""
+        named = dict(self.headers)
+        body = b"transfer-encoding" in named or named.get(b"content-length", b"0") != b"0"
+        if body or self.scope["method"] == "CONNECT":
+            self._refuse(400, "nothing but HTTP/1.1 is spoken here. Send the request without Upgrade.")
+        else:
+            self.cycle.keep_alive = False
+            self._deaf = True
 
     def _between_requests(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _look(self) -> None:
-        """Stop the clock when a request is whole, or none has begun."""
-        whole = self.cycle is not None and not self.cycle.more_body
-        idle = self._between_requests() and self.cycle is not None and self.conn.their_state is h11.IDLE
-        if whole or (idle and not self.conn.trailing_data[0]):
-            self._stop_clock()
-        elif self._clock is None and not self.transport.is_closing():
-            self._start_clock()
-
     def _start_clock(self) -> None:
+        self._stop_clock()
         self._clock = self.loop.call_later(self.receive_seconds, self._time_is_up)
 
     def _stop_clock(self) -> None:
@@ -156,24 +197,24 @@ class PatientProtocol(H11Protocol):
         self._refuse(408, f"the request did not arrive whole within {self.receive_seconds:g} s.")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer, if nothing has been answered yet, and close."""
-        if self.conn.our_state in STATES_TO_ANSWER_IN and not self.transport.is_closing():
+        """Refuse the request that is coming: answer, where that is still possible, and close."""
+        self._deaf = True
+        refused = None if self._head is not None else self.cycle  # one whose head has not come whole has no cycle yet
+        before = self._answering
+        if before is not None and before is not refused and not before.response_complete:
+            self.pipeline.clear()
+            before.keep_alive = False  # what was asked for in order is answered first, and that is the end
+            return
+        if refused is not None and not refused.response_complete:
+            refused.disconnected = True
+            refused.message_event.set()
+        if (refused is None or not refused.response_started) and not self.transport.is_closing():
             body = to_json({"error": message})
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            response = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-                if (output := self.conn.send(event)) is not None:
-                    self.transport.write(output)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
-        self._close_for_good()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[status] + head + body)
+        self._close()
 
-    def _close_for_good(self) -> None:
-        """Close even if the client never takes what it was sent."""
+    def _close(self) -> None:
+        """Close, even if the client never takes what it was sent."""
+        self.transport.close()
         self.loop.call_later(self.receive_seconds, self.transport.abort)

@@ -136,6 +136,7 @@ def test_no_text_is_ever_logged(caplog: pytest.LogCaptureFixture) -> None:
         server.post("/classify", f'{{"text": "{secret}'.encode())
         server.post(f"/{secret}?text={secret}", {"text": secret})
         server.get(f"/classify?text={secret}")
+        server.ask("PROPFIND", "/classify")
         server.ask(secret.upper(), "/classify")
         server.raw(f"{secret} is no HTTP\r\n\r\n".encode())
         server.raw(f"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{secret}".encode())

@@ -112,6 +112,80 @@ def test_what_is_no_http_gets_a_clear_answer_and_nothing_hangs(request_: bytes, 
     assert server.get("/healthz")[0] == 200
 
 
+def whole(text: str, *more: bytes) -> bytes:
+    body = json.dumps({"text": text}).encode()
+    return HEAD + b"".join(more) + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def test_requests_that_do_not_wait_are_answered_in_order(server: Running) -> None:
+    known = [server.post("/classify", {"text": text})[1]["results"] for text in TEXTS]
+    answers = server.raw(b"".join(whole(text) for text in TEXTS[:-1]) + whole(TEXTS[-1], CLOSE)).split(b"HTTP/1.1 200")
+    assert [json.loads(each.split(b"\r\n\r\n", 1)[1])["results"] for each in answers[1:]] == known
+
+
+@pytest.mark.parametrize(
+    "behind", [b"nonsense\r\n\r\n", HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}", HEAD]
+)
+def test_a_good_request_is_answered_whatever_comes_behind_it(behind: bytes) -> None:
+    with running(classifier(), receive_seconds=0.3) as server:
+        gate = Gate(server)
+        with server.connect() as connection:
+            connection.sendall(whole("a good film") + behind)
+            time.sleep(0.6)
+            gate.open.set()
+            answer = until_closed(connection)
+        assert status(answer) == 200
+        assert b"probabilities" in answer
+        wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_a_request_that_waits_behind_another_has_its_time_then() -> None:
+    with running(classifier(), receive_seconds=0.3) as server:
+        gate = Gate(server)
+        with server.connect() as connection:
+            second = whole("a bad film")
+            connection.sendall(whole("a good film") + second[:-5])
+            time.sleep(0.6)
+            gate.open.set()
+            wait_until(lambda: len(gate.computed) == 1)
+            connection.sendall(second[-5:])
+            wait_until(lambda: len(gate.computed) == 2)
+            assert until_closed(connection, silence=1).count(b"HTTP/1.1 200") == 2
+
+
+def test_a_head_that_never_ends_is_refused(server: Running) -> None:
+    with server.connect() as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                connection.sendall(b"x" * 1000)
+                time.sleep(0.002)
+        answer = until_closed(connection)
+    assert status(answer) in (431, 0)  # or reset, as we went on sending
+    big = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000
+    assert status(server.raw(big)) == 431
+    assert "more than 65,536 bytes" in error(server.raw(big))
+
+
+def test_an_upgrade_that_nobody_offers_is_not_taken(server: Running) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+    assert status(server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + upgrade + b"\r\n")) == 200
+    answer = server.raw(whole("a good film", upgrade))
+    assert status(answer) == 400
+    assert error(answer) == "nothing but HTTP/1.1 is spoken here. Send the request without Upgrade."
+    assert status(server.raw(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 400
+
+
+def test_empty_lines_do_not_keep_a_connection() -> None:
+    with running(classifier(), receive_seconds=0.3, idle_seconds=1.0) as server, server.connect() as connection:
+        assert status(asked(connection, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                connection.sendall(b"\r\n")
+                time.sleep(0.05)
+        wait_until(lambda: not server.server.server_state.connections)
+
+
 def test_a_body_shorter_than_it_says_waits_for_the_rest_and_no_longer() -> None:
     with running(classifier(), receive_seconds=0.3) as server:
         answer = server.raw(HEAD + b'Content-Length: 50\r\n\r\n{"text": "a"}')
@@ -248,7 +322,7 @@ def test_who_never_reads_the_answer_is_let_go() -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         connection.connect(("127.0.0.1", server.port))
         connection.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError, ConnectionError):  # it may be let go while we still ask
             while True:
                 connection.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert server.get("/healthz")[0] == 200
