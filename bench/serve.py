@@ -3,9 +3,9 @@
     python bench/serve.py RUN LABELLED [--clients 64] [--seconds 60] [--texts 1]
 
 `rehead serve RUN` in one process, its clients in another: each sends a request with so many texts, waits for the
-answer, checks the label, and sends the next, all the time. Before, between and after the stretches of load, the same
-texts go
-through `Labeller.probabilities` in bulk, with the same number of threads, while the server idles.
+answer and sends the next, all the time; afterwards every label is compared with what bulk gives. Before, between and
+after the stretches of load, the same texts go through `Labeller.probabilities` in bulk, with the same number of
+threads, while the server idles.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+import uvloop
+
 STRETCHES = 12  # of load, with bulk between them
 WARM_UP = 10.0  # seconds
 
@@ -32,40 +34,72 @@ def read(path: str) -> list[str]:
     return list(read_examples([path], ReadOptions(), check=False).texts)[:4000]
 
 
-async def ask(port: int, requests: list[tuple[bytes, list[str]]], first: int, until: float, waits: list[float]) -> int:
-    """Be one client until the time is up; give the number of answers that were not right."""
-    wrong, place = 0, first
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while time.perf_counter() < until:
-        request, labels = requests[place % len(requests)]
-        place += 1
-        began = time.perf_counter()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(re.search(rb"content-length: (\d+)", head).group(1))  # type: ignore[union-attr]
-        body = await reader.readexactly(length)
-        waits.append(time.perf_counter() - began)
-        if not head.startswith(b"HTTP/1.1 200") or [each["label"] for each in json.loads(body)["results"]] != labels:
-            wrong += 1
-    writer.close()
-    return wrong
+class Client(asyncio.Protocol):
+    """One client, which asks again as soon as it is answered; whether the answers are right is seen afterwards."""
+
+    def __init__(self, requests: list[bytes], first: int, until: float, done: asyncio.Future[None]) -> None:
+        self.requests, self.place, self.until, self.done = requests, first, until, done
+        self.answers: list[tuple[int, bytes]] = []
+        self.waits: list[float] = []
+        self.got = b""
+        self.whole = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask the first time."""
+        self.transport = transport
+        self.ask()
+
+    def ask(self) -> None:
+        """Send the next request, unless the time is up."""
+        self.began = time.perf_counter()
+        if self.began > self.until:
+            self.transport.close()
+        else:
+            self.transport.write(self.requests[self.place % len(self.requests)])  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        """Take what comes of an answer; when it is whole, ask again."""
+        self.got += data
+        if not self.whole and (end := self.got.find(b"\r\n\r\n")) >= 0:
+            begin = self.got.index(b"content-length: ") + 16
+            self.whole = end + 4 + int(self.got[begin : self.got.index(b"\r", begin)])
+        if self.whole and len(self.got) >= self.whole:
+            self.waits.append(time.perf_counter() - self.began)
+            self.answers.append((self.place % len(self.requests), self.got))
+            self.got, self.whole, self.place = b"", 0, self.place + 1
+            self.ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Be done."""
+        self.done.set_result(None)
+
+    def wrong(self, labels: list[list[str]]) -> int:
+        """Count answers that were not right, and one more if the connection broke."""
+        return int(bool(self.got)) + sum(
+            not answer.startswith(b"HTTP/1.1 200")
+            or [each["label"] for each in json.loads(answer.partition(b"\r\n\r\n")[2])["results"]] != labels[place]
+            for place, answer in self.answers
+        )
 
 
 async def load(port: int, texts: list[str], labels: list[str], clients: int, seconds: float, each: int) -> None:
     """Be many clients; print what came of it as JSON."""
-    requests = []
+    requests, expected = [], []
     for begin in range(0, len(texts) - each + 1, each):
         body = json.dumps({"texts": texts[begin : begin + each]}).encode()
         head = ["POST /classify HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
         head += [f"Content-Length: {len(body)}", "", ""]
-        requests.append(("\r\n".join(head).encode() + body, labels[begin : begin + each]))
-    waits: list[float] = []
-    began = time.perf_counter()
+        requests.append("\r\n".join(head).encode() + body)
+        expected.append(labels[begin : begin + each])
+    loop, began = asyncio.get_running_loop(), time.perf_counter()
     apart = len(requests) // clients
-    wrong = await asyncio.gather(
-        *(ask(port, requests, number * apart, began + seconds, waits) for number in range(clients))
-    )
-    print(json.dumps({"seconds": time.perf_counter() - began, "waits": waits, "wrong": sum(wrong)}))
+    all_of_them = [Client(requests, at * apart, began + seconds, loop.create_future()) for at in range(clients)]
+    for client in all_of_them:
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
+    await asyncio.gather(*(client.done for client in all_of_them))
+    spent = time.perf_counter() - began
+    waits = [wait for client in all_of_them for wait in client.waits]
+    print(json.dumps({"seconds": spent, "waits": waits, "wrong": sum(each.wrong(expected) for each in all_of_them)}))
 
 
 def memory(process: int) -> float:
@@ -92,7 +126,8 @@ def main() -> None:
     texts = read(options.labelled)
     if options.as_clients:
         labels = json.loads(Path(options.as_clients[1]).read_text())
-        asyncio.run(load(int(options.as_clients[0]), texts, labels, options.clients, options.seconds, options.texts))
+        asked = load(int(options.as_clients[0]), texts, labels, options.clients, options.seconds, options.texts)
+        uvloop.run(asked)
         return
 
     from tempfile import TemporaryDirectory
