@@ -62,7 +62,7 @@ ORDER, DRAW, CHOOSE, STRETCH, CUT, OUTPUT, VALIDATION = 21, 22, 23, 24, 25, 26, 
 
 
 @dataclass
-class Prepared:
+class DocumentStep:
     """A whole step: its documents, what is read of them, what they are to predict, and among what."""
 
     texts: list[Ints]
@@ -122,7 +122,7 @@ class Document(Objective):
         "How likely a target is to be each row: (rows,)."
         self.as_draw = kept**POWER / (kept**POWER).sum()
         self.cumulative = np.cumsum(self.as_draw)
-        self.last: tuple[int, Prepared] | None = None
+        self.last: tuple[int, DocumentStep] | None = None
         if fresh:
             with torch.no_grad():
                 model.base.embedding.weight.mul_(self._kept(0, config.ntokens)[:, None])
@@ -151,7 +151,7 @@ class Document(Objective):
             prepared = self._prepare(self.valid_store, documents, np.zeros_like(documents), VALIDATION, begin)
             yield self._part(prepared, part_of(len(documents), part, parts))
 
-    def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> Prepared:
+    def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> DocumentStep:
         keys = number(seed, CHOOSE, epochs, documents).astype(np.int64)  # one for each document
         texts = [
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
@@ -174,7 +174,7 @@ class Document(Objective):
         candidates = np.unique(np.concatenate((targets.rows, drawn)))
         often = self.as_target[candidates] * len(targets.rows) + self.as_draw[candidates] * DRAWN
         chances = np.log(-np.expm1(-np.maximum(often, 1e-12)))
-        return Prepared(texts, grams.some(inside), targets, stretches, candidates, chances)
+        return DocumentStep(texts, grams.some(inside), targets, stretches, candidates, chances)
 
     def _stretches(self, texts: list[Ints], keys: Ints) -> Ints:
         """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
@@ -183,7 +183,7 @@ class Document(Objective):
         begin = (number(keys, STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
         return np.stack((begin, begin + wide), 1)
 
-    def _part(self, step: Prepared, mine: slice) -> Batch:
+    def _part(self, step: DocumentStep, mine: slice) -> Batch:
         """Make the batch of some documents of a step."""
         size = mine.stop - mine.start
         targets = _of(step.targets, mine)
