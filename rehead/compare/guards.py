@@ -1,9 +1,10 @@
 """What keeps a comparison honest: the leak check, the sealed answers, and the control with shuffled labels.
 
 The leak check runs before anything is trained. A labelled document that is in the test part as well, word for word or
-nearly (`rehead.text.duplicates`), is taken out of training and validation. A test document whose text was pretrained
-on, without its label, is counted, said, and the accuracy on the others is given beside: pretraining on test texts is a
-method of its own, which the baselines do not have.
+nearly (`rehead.text.duplicates`), is taken out of training and validation; so is one of the unlabelled text that the
+default recipe learns from. A test document whose text was pretrained on, without its label, is counted, said, and the
+accuracy on the others is given beside: pretraining on test texts is a method of its own, which the baselines do not
+have.
 
 `Sealed` holds the test part. Its texts may be read, by the leak check and by models that have learnt; its answers can
 be opened once, and `rehead.compare.scoring` does that after the last model has been trained and has answered. So
@@ -24,7 +25,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,13 +78,13 @@ class PretrainingText:
 
 
 @dataclass
-class Leaks:
-    """What is where it should not be."""
+class Overlap:
+    """What a text and the test part have in common, exactly or nearly."""
 
-    labelled: list[Flags]
-    "For each labelled part: (N,) which documents are in the test part too."
-    seen: list[Flags]
-    "For each pretraining text: (test documents,) which of them are in it."
+    own: Flags
+    "(N,) which documents of the text are in the test part."
+    asked: Flags
+    "(test documents,) which of them are in the text."
 
 
 def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
@@ -106,18 +107,17 @@ def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
     return PretrainingText(run, texts, fingerprint=fingerprint)
 
 
-def find_leaks(labelled: Sequence[Sequence[str]], test: Sequence[str], pretraining: Sequence[Iterable[str]]) -> Leaks:
-    """Compare all documents with the test part, exact and near duplicates together."""
-    sizes = [len(each) for each in labelled]
-    counted = [0] * len(pretraining)
+def find_leaks(learnt: Sequence[Iterable[str]], test: Sequence[str]) -> list[Overlap]:
+    """Compare each text that is learnt from with the test part, exact and near duplicates together."""
+    counted = [0] * len(learnt)
 
     def watched(number: int, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             counted[number] += 1
             yield text
 
-    streams = (watched(number, texts) for number, texts in enumerate(pretraining))
-    duplicates = find_duplicates(chain(test, *labelled, *streams))
+    streams = (watched(number, texts) for number, texts in enumerate(learnt))
+    duplicates = find_duplicates(chain(test, *streams))
     first = duplicates.first.tolist()
     near: dict[int, set[int]] = defaultdict(set)
     for left, right in duplicates.pairs.tolist():
@@ -131,16 +131,10 @@ def find_leaks(labelled: Sequence[Sequence[str]], test: Sequence[str], pretraini
             [first[each] in there or bool(near.get(first[each], set()) & there) for each in documents], bool
         )
 
-    places = []
-    start = len(test)
-    for size in (*sizes, *counted):
-        places.append(range(start, start + size))
-        start += size
     asked = range(len(test))
-    return Leaks(
-        [alike(place, asked) for place in places[: len(sizes)]],
-        [alike(asked, place) for place in places[len(sizes) :]],
-    )
+    ends = list(accumulate(counted, initial=len(test)))
+    places = [range(start, end) for start, end in pairwise(ends)]
+    return [Overlap(alike(place, asked), alike(asked, place)) for place in places]
 
 
 def shuffle_labels(data: LabelledData, seed: int) -> LabelledData:
@@ -151,12 +145,14 @@ def shuffle_labels(data: LabelledData, seed: int) -> LabelledData:
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     for labels in data.labels:
         counts[labels] += 1
+    kinds = sorted(counts)  # in an order of chance, or what is left over would always go to the class that it names
+    rank = dict(zip(kinds, shuffled(np.arange(len(kinds)), len(kinds), seed, SHUFFLE).tolist(), strict=True))
     paced = []
     for number, labels in enumerate(data.labels):
-        paced.append(((given[labels] + 0.5) / counts[labels], labels, number))
+        paced.append(((given[labels] + 0.5) / counts[labels], rank[labels], number, labels))
         given[labels] += 1
     mixed: list[tuple[str, ...]] = [()] * len(data)
-    for place, (_, labels, _) in zip(by_class, sorted(paced), strict=True):
+    for place, (*_, labels) in zip(by_class, sorted(paced), strict=True):
         mixed[place] = labels
     return dataclasses.replace(data, labels=mixed)
 

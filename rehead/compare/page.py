@@ -245,6 +245,13 @@ def _guards(results: Results) -> str:
             "for word or nearly."
         )
     lines += [escape(each) for each in leaks.pretraining]
+    if leaks.unlabelled:
+        lines.append(
+            f'<span class="no">{leaks.unlabelled:,} unlabelled documents</span> are also in the test part, word for '
+            "word or nearly. They were taken out before the default recipe learnt from the unlabelled text."
+        )
+    elif leaks.unlabelled is not None:
+        lines.append("None of the unlabelled documents for the default recipe is in the test part.")
     if leaks.unseen_accuracy:
         rest = ", ".join(f"{results.method(key).title} {percent(v)}" for key, v in leaks.unseen_accuracy.items())
         lines.append(escape(f"Accuracy on the test documents that are not in any pretraining text: {rest}."))
@@ -273,6 +280,7 @@ def _again(results: Results) -> str:
     facts = [
         f"Learnt from: {data.labelled} ({data.sizes['train']:,} documents). Validation: {data.valid} "
         f"({data.sizes['valid']:,}). Test: {data.test} ({data.sizes['test']:,}, median {data.words:,} words).",
+        *([f"Unlabelled text for the default recipe: {data.unlabelled}."] if data.unlabelled else []),
         "Classes of the test part: " + ", ".join(f"{name} {count:,}" for name, count in data.classes.items()) + ".",
         f"Took {duration(run.seconds)} on {run.cores} core{'s' * (run.cores != 1)}, with "
         + ", ".join(f"{name} {version}" for name, version in run.versions.items())

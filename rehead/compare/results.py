@@ -51,6 +51,8 @@ class DataFacts:
     multilabel: bool
     words: int
     "Median length of a test document."
+    unlabelled: str | None = None
+    "The text without labels that the default recipe may learn from, and how much of it, in words."
 
 
 @dataclass
@@ -197,6 +199,8 @@ class LeakFacts:
     "Test documents that are in the pretraining text, without their labels."
     unseen_accuracy: dict[str, float] = field(default_factory=dict)
     "Method → accuracy on the other test documents, with the most labels; empty if none was seen."
+    unlabelled: int | None = None
+    "Documents taken out of the unlabelled text, since they are in the test part too; None without such text."
 
 
 @dataclass
