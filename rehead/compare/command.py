@@ -143,8 +143,9 @@ def print_table(results: Results) -> None:
     for control in results.guards.controls:
         if not control.passed:
             console.print(
-                f"WARNING: taught with shuffled labels, {results.method(control.method).title} is still right "
-                f"{100 * control.accuracy:.1f} % of the time: something tells it the answers."
+                f"WARNING: taught with shuffled labels, {results.method(control.method).title} still gets "
+                f"{100 * control.recall:.1f} % of a class right (mean over the classes), where knowing nothing gives "
+                f"{100 * control.chance:.1f} %: something tells it the answers."
             )
 
 

@@ -102,13 +102,10 @@ class Paired:
     second: str
     labels: int
     difference: Difference
+    p: float
+    "By a permutation test over documents, all seeds together: it decides."
     by_seed: list[Mcnemar]
     "McNemar's exact test, seed by seed."
-
-    @property
-    def p(self) -> float:
-        """The larger of what the bootstrap and McNemar's tests say: all must agree that there is a difference."""
-        return max(self.difference.p, *(each.p for each in self.by_seed))
 
 
 @dataclass
@@ -173,16 +170,17 @@ class Control:
 
     method: str
     labels: int
-    accuracy: float
+    recall: float
+    "Share of a class's documents that it got right, mean over the classes."
     chance: float
-    "What naming the commonest class gives."
+    "What knowing nothing gives."
     limit: float
     "Above this it would have learnt what it was not told."
 
     @property
     def passed(self) -> bool:
         """Tell whether it fell to chance."""
-        return self.accuracy <= self.limit
+        return self.recall <= self.limit
 
 
 @dataclass

@@ -416,6 +416,9 @@ def test_what_is_there_is_kept_unless_told(files: Path, base: Path, capsys: pyte
 def test_a_control_that_knows_the_answers_is_a_finding(
     files: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    uneven = ["bad"] * 9 + ["good"]
+    write_csv(Path("data.csv"), reviews(300, kinds=uneven))
+    write_csv(Path("test.csv"), reviews(100, seed=1, kinds=uneven))
     monkeypatch.setattr(experiment, "shuffle_labels", lambda data, seed: data)  # a shuffle that does not
     words = ["--methods", "tfidf", "--seeds", "2"]
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *words) == 1

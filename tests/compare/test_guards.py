@@ -125,6 +125,10 @@ def test_shuffling_uneven_classes_and_several_labels() -> None:
 
 
 def test_the_limit_of_a_control() -> None:
-    assert control_limit(0.5, 2000, 1) == pytest.approx(0.5 + 3 * np.sqrt(0.065**2 + 0.25 / 2000))
-    assert control_limit(0.5, 2000, 4) < control_limit(0.5, 2000, 1)
-    assert control_limit(0.97, 10, 1) == 1.0
+    half, even = np.array([0.5, 0.5]), np.array([1000, 1000])
+    assert control_limit(2, even, half, 1) == pytest.approx(0.5 + 3 * np.sqrt(0.065**2 + 0.25 / 2000))
+    assert control_limit(2, even, half, 4) < control_limit(2, even, half, 1)
+    assert control_limit(2, np.array([1800, 200]), np.array([0.9, 0.1]), 1) < 0.71  # uneven classes, and it can fail
+    assert control_limit(2, np.array([8, 2]), half, 1) > control_limit(2, even, half, 1)
+    assert control_limit(20, np.full(20, 100), np.full(20, 0.05), 1) < 0.12
+    assert control_limit(2, np.array([1, 1]), half, 1) == 1.0
