@@ -137,9 +137,9 @@ def print_table(results: Results) -> None:
         table.add_row(Text(method.title), *cells)
     console.print(table)
     leaks = results.guards.leaks
-    for count, what in ((leaks.dropped, "labelled"), (leaks.unlabelled, "unlabelled")):
-        if count:
-            console.print(f"note: {count:,} {what} documents are in the test part too. They were not learnt from.")
+    for taken, what in ((leaks.dropped, "labelled"), (leaks.unlabelled, "unlabelled")):
+        if taken:
+            console.print(f"note: {taken:,} {what} documents are in the test part too. They were not learnt from.")
     for control in results.guards.controls:
         if not control.passed:
             console.print(
