@@ -68,7 +68,7 @@ def between(pair: Paired) -> str:
     return f"95 % interval {low:.1f} to {high:.1f}".replace("-", "−")
 
 
-def linear_pair(results: Results, labels: int) -> Paired | None:
+def _linear_pair(results: Results, labels: int) -> Paired | None:
     """Find the paired test of the headline's method and the better of the baselines, with so many labels."""
     linear, ours = results.best(BASELINES, labels), results.ours
     if linear is None or ours is None:
@@ -78,7 +78,7 @@ def linear_pair(results: Results, labels: int) -> Paired | None:
 
 
 def _against_linear(results: Results) -> str | None:
-    pair = linear_pair(results, results.counts[-1])
+    pair = _linear_pair(results, results.counts[-1])
     if pair is None:
         return None
     name = _name(results.method(pair.second))
@@ -97,7 +97,7 @@ def _against_linear(results: Results) -> str | None:
 
 def _with_fewer(results: Results) -> list[str]:
     """Say with how many labels somebody wins who does not win with the most."""
-    pairs = [linear_pair(results, count) for count in results.counts]
+    pairs = [_linear_pair(results, count) for count in results.counts]
     winners = [None if pair is None or not significant(pair) else pair.difference.mean > 0 for pair in pairs]
     said = []
     for ours in (False, True):
