@@ -1,14 +1,15 @@
 """The answer of a comparison in two plain sentences, whoever wins.
 
 The first gives the figures, the second the verdict. The headline is about the default recipe, not about whatever did
-best on the test part, and it is held against the better of the baselines: a choice that can only cost us. A difference
-counts if the paired bootstrap and McNemar's test, with every seed, agree on it at 5 %.
+best on the test part, and it is held against the better of the baselines: a choice that can only cost us. Both are
+about the most labels; where somebody else wins with fewer, the verdict says so. A difference counts if the permutation
+test over all seeds finds it at 5 %.
 """
 
 from __future__ import annotations
 
-from rehead.compare.kinds import BASELINES
-from rehead.compare.results import Paired, Results, Score
+from rehead.compare.kinds import BASELINES, TITLES
+from rehead.compare.results import Method, Paired, Results, Score
 
 SIGNIFICANT = 0.05
 
@@ -22,17 +23,20 @@ def answer(results: Results) -> list[str]:
     scratch = results.best(("scratch",))
     parts = []
     if ours and own and ours.kind != "scratch":
-        how = " (default recipe)" if ours.kind == "recipe" else " (frozen)" if ours.kind == "frozen" else ""
-        parts.append(f"the pretrained model{how} is right {percent(own.accuracy.mean)} of the time")
+        how = {"recipe": "default recipe", "frozen": "frozen"}.get(ours.kind, "")
+        parts.append(_alone(f"the pretrained model{_note(how, _run(ours))}", own))
     if scratch:
+        which = _note(_run(results.method(scratch.method)))
         parts.append(
-            f"from scratch {percent(scratch.accuracy.mean)}" if parts else _alone("a model from scratch", scratch)
+            f"from scratch{which} {percent(scratch.accuracy.mean)}"
+            if parts
+            else _alone(f"a model from scratch{which}", scratch)
         )
     if linear:
         name = f"the best linear model ({results.method(linear.method).title})"
         parts.append(f"{name} {percent(linear.accuracy.mean)}" if parts else _alone(name, linear))
     figures = f"With {labels:,} labels {'; '.join(parts)}."
-    verdicts = [each for each in (_against_linear(results), _against_scratch(results)) if each]
+    verdicts = [each for each in (_against_linear(results), *_with_fewer(results), _against_scratch(results)) if each]
     return [figures, *([_sentence("; ".join(verdicts))] if verdicts else [])]
 
 
@@ -64,18 +68,20 @@ def between(pair: Paired) -> str:
     return f"95 % interval {low:.1f} to {high:.1f}".replace("-", "−")
 
 
-def pair_of(results: Results, first: str, second: str) -> Paired | None:
-    """Find the paired test of two methods with the most labels."""
-    wanted = (first, second, results.counts[-1])
+def _linear_pair(results: Results, labels: int) -> Paired | None:
+    """Find the paired test of the headline's method and the better of the baselines, with so many labels."""
+    linear, ours = results.best(BASELINES, labels), results.ours
+    if linear is None or ours is None:
+        return None
+    wanted = (linear.method, ours.key, labels)
     return next((each for each in results.paired if (each.first, each.second, each.labels) == wanted), None)
 
 
 def _against_linear(results: Results) -> str | None:
-    linear, ours = results.best(BASELINES), results.ours
-    pair = pair_of(results, linear.method, ours.key) if linear and ours else None
-    if pair is None or ours is None:
+    pair = _linear_pair(results, results.counts[-1])
+    if pair is None:
         return None
-    name = "the pretrained model" if ours.kind != "scratch" else "the model from scratch"
+    name = _name(results.method(pair.second))
     if not significant(pair):
         leads = f"{name} is ahead by" if pair.difference.mean > 0 else "the linear model is ahead by"
         if not round(1000 * pair.difference.mean):
@@ -89,25 +95,58 @@ def _against_linear(results: Results) -> str | None:
     return f"the linear model wins, by {points(pair.difference.mean)} ({between(pair)}): use it"
 
 
+def _with_fewer(results: Results) -> list[str]:
+    """Say with how many labels somebody wins who does not win with the most."""
+    pairs = [_linear_pair(results, count) for count in results.counts]
+    winners = [None if pair is None or not significant(pair) else pair.difference.mean > 0 for pair in pairs]
+    said = []
+    for ours in (False, True):
+        counts = [count for count, winner in zip(results.counts, winners, strict=True) if winner is ours]
+        if not counts or winners[-1] is ours or results.ours is None:
+            continue
+        name = _name(results.ours) if ours else "the linear model"
+        all_below = counts == results.counts[: len(counts)]
+        many = f"{counts[-1]:,} labels or fewer" if all_below else f"{' and '.join(f'{c:,}' for c in counts)} labels"
+        said.append(f"with {many} {name} wins")
+    return said
+
+
 def _against_scratch(results: Results) -> str | None:
-    pair = next(
-        (
-            each
-            for each in results.paired
-            if results.method(each.first).kind == "scratch"
-            and results.method(each.second).kind == "pretrained"
-            and each.labels == results.counts[-1]
-        ),
-        None,
-    )
-    if pair is None:
+    """Judge pretraining by the run of the headline, or else by the first that was trained from scratch as well."""
+    pairs = [
+        each
+        for each in results.paired
+        if results.method(each.first).kind == "scratch"
+        and results.method(each.second).kind == "pretrained"
+        and each.labels == results.counts[-1]
+    ]
+    if not pairs:
         return None
-    size = points(pair.difference.mean)
+    run = results.ours.run if results.ours else None
+    pair = next((each for each in pairs if results.method(each.second).run == run), pairs[0])
+    size, which = points(pair.difference.mean), _note(_run(results.method(pair.second)))
     if not significant(pair):
-        return f"for the same network, pretrained or from scratch makes no difference beyond chance ({chance(pair.p)})"
+        return (
+            f"for the same network{which}, no difference was shown between pretrained and from scratch "
+            f"({chance(pair.p)})"
+        )
     if pair.difference.mean > 0:
-        return f"pretraining the same network is worth {size} over training it from scratch ({between(pair)})"
-    return f"pretraining the same network costs {size} against training it from scratch ({between(pair)})"
+        return f"pretraining the same network{which} is worth {size} over training it from scratch ({between(pair)})"
+    return f"pretraining the same network{which} costs {size} against training it from scratch ({between(pair)})"
+
+
+def _name(method: Method) -> str:
+    return "the model from scratch" if method.kind == "scratch" else "the pretrained model"
+
+
+def _run(method: Method) -> str:
+    """Give the name of a method's run, which its title has where there are several runs."""
+    return method.title.removeprefix(TITLES[method.kind])[2:-1]
+
+
+def _note(*words: str) -> str:
+    said = ", ".join(each for each in words if each)
+    return f" ({said})" if said else ""
 
 
 def _alone(name: str, score: Score) -> str:

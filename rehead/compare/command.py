@@ -48,7 +48,7 @@ def compare(
     """
     check_compare(options)
     began = time.monotonic()
-    from rehead.compare.data import prepare, read_unlabelled
+    from rehead.compare.data import prepare
     from rehead.compare.experiment import WORK, list_trials, open_directory, run_trials
     from rehead.compare.methods import list_methods
     from rehead.compare.scoring import score
@@ -72,17 +72,12 @@ def compare(
             f"--labels {counts[0]}: too few for {len(parts.names)} classes. Ask for {2 * len(parts.names)} or more."
         )
     methods = {each.key: each for each in list_methods(options, runs)}
-    fingerprints = {
-        "train": parts.train.fingerprint(),
-        "valid": parts.valid.fingerprint(),
-        "test": parts.test.fingerprint,
-        "runs": {name: _digest(Path(name)) for name in runs},
-    }
+    fingerprints = {**parts.fingerprints(), "runs": {name: _digest(Path(name)) for name in runs}}
     out = open_directory(options, fingerprints)
     listed = list_trials(list(methods.values()), counts, options)
     trials = [each for each in listed if wanted(methods[each.method], each)]
     kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
-    outcomes = run_trials(trials, kept, runs, parts, options, out, read_unlabelled(options))
+    outcomes = run_trials(trials, kept, runs, parts, options, out)
     facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
     facts.seconds = time.monotonic() - began
     results = score(outcomes, kept, counts, parts, facts)
@@ -141,11 +136,16 @@ def print_table(results: Results) -> None:
         ]
         table.add_row(Text(method.title), *cells)
     console.print(table)
+    leaks = results.guards.leaks
+    for taken, what in ((leaks.dropped, "labelled"), (leaks.unlabelled, "unlabelled")):
+        if taken:
+            console.print(f"note: {taken:,} {what} documents are in the test part too. They were not learnt from.")
     for control in results.guards.controls:
         if not control.passed:
             console.print(
-                f"WARNING: taught with shuffled labels, {results.method(control.method).title} is still right "
-                f"{100 * control.accuracy:.1f} % of the time: something tells it the answers."
+                f"WARNING: taught with shuffled labels, {results.method(control.method).title} still gets "
+                f"{100 * control.recall:.1f} % of a class right (mean over the classes), where knowing nothing gives "
+                f"{100 * control.chance:.1f} %: something tells it the answers."
             )
 
 

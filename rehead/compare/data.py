@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.compare.guards import Leaks, PretrainingText, Sealed, find_leaks, pretraining_text
+from rehead.compare.guards import PretrainingText, Sealed, find_leaks, pretraining_text
+from rehead.compare.kinds import UNLABELLED
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import DataFacts, LeakFacts
 from rehead.errors import UserError
@@ -29,8 +30,21 @@ from rehead.text.documents import LabelledData, ReadOptions, described
 from rehead.text.labelled import check_classes, read_examples, sort_names
 from rehead.text.readers import Texts
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Flags = NDArray[np.bool_]
+
 SHARE = 0.2  # that is held out, where a part is not given
 LABELLED_PARTS = ("train", "valid", "test")
+
+
+@dataclass
+class Unlabelled:
+    """Text without labels that the default recipe may learn from too."""
+
+    texts: list[str]
+    fingerprint: str
 
 
 @dataclass
@@ -45,11 +59,21 @@ class Parts:
     leaks: LeakFacts
     seen: Any
     "(test documents,) whether a pretraining text has each."
+    unlabelled: Unlabelled | None = None
 
     @property
     def names(self) -> list[str]:
         """The classes, in order."""
         return self.train.names
+
+    def fingerprints(self) -> dict[str, str]:
+        """Hashes of what is read; a comparison that goes on must find the same."""
+        found = {
+            "train": self.train.fingerprint(),
+            "valid": self.valid.fingerprint(),
+            "test": self.test.fingerprint,
+        }
+        return found if self.unlabelled is None else found | {"unlabelled": self.unlabelled.fingerprint}
 
 
 def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]]) -> Parts:
@@ -73,12 +97,18 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
         )
     train, valid, test = _agree(train, valid, test)
     texts = [pretraining_text(name, details) for name, details in runs]
-    leaks = _look(train, valid, test, texts, quiet=options.quiet)
+    unlabelled = _read_unlabelled(options)
+    leaks = _look(train, valid, test, texts, unlabelled, quiet=options.quiet)
     checked = len(train) + len(valid)
     train, valid = (
         some(part, np.flatnonzero(~flags)) for part, flags in zip((train, valid), leaks.labelled, strict=True)
     )
     check_classes(train)
+    if unlabelled is not None:
+        kept = [text for text, copy in zip(unlabelled.texts, leaks.unlabelled, strict=True) if not copy]
+        if not kept:
+            raise UserError("--unlabelled: all of it is in the test part. Give other text, or drop it.")
+        unlabelled.texts = kept
     seen = np.zeros(len(test), bool)
     for flags in leaks.seen:
         seen |= flags
@@ -95,14 +125,17 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
             sizes={"train": len(train), "valid": len(valid), "test": len(test)},
             multilabel=train.multilabel,
             words=words,
+            unlabelled=_used(options, unlabelled),
         ),
         LeakFacts(
             checked=checked,
             dropped=sum(int(flags.sum()) for flags in leaks.labelled),
             pretraining=_said(texts, leaks, len(test)),
             seen=int(seen.sum()),
+            unlabelled=None if unlabelled is None else int(leaks.unlabelled.sum()),
         ),
         seen,
+        unlabelled,
     )
 
 
@@ -121,15 +154,6 @@ def read_labelled(paths: Sequence[str], reading: ReadOptions) -> LabelledData:
     chosen = getattr(load_dataset(name), part)
     assert isinstance(chosen, LabelledData), described(chosen)  # noqa: S101
     return chosen
-
-
-def read_unlabelled(options: CompareOptions) -> list[str] | None:
-    """Read the unlabelled text that the default recipe may use too, if there is any."""
-    if options.unlabelled is None:
-        return None
-    reading = read_options(options, ReadOptions)
-    texts = Texts(options.unlabelled, dataclasses.replace(reading, skip_empty=True), check=False)
-    return [document.text for document in texts]
 
 
 def few(parts: Parts, counts: Sequence[int], seed: int) -> dict[int, tuple[LabelledData, LabelledData]]:
@@ -159,19 +183,59 @@ def _agree(*parts: LabelledData) -> list[LabelledData]:
     return agreed
 
 
+def _read_unlabelled(options: CompareOptions) -> Unlabelled | None:
+    if options.unlabelled is None:
+        return None
+    reading = dataclasses.replace(read_options(options, ReadOptions), skip_empty=True)  # as pretraining does
+    texts = Texts(options.unlabelled, reading, check=False)
+    return Unlabelled([document.text for document in texts], texts.fingerprint())
+
+
+def _used(options: CompareOptions, unlabelled: Unlabelled | None) -> str | None:
+    """Say which unlabelled text is learnt from, and how much of it."""
+    if options.unlabelled is None or unlabelled is None:
+        return None
+    there = len(unlabelled.texts)
+    much = f"{there:,} documents" if there <= UNLABELLED else f"{UNLABELLED:,} of {there:,} documents, drawn by chance"
+    return f"{', '.join(options.unlabelled)} ({much})"
+
+
+@dataclass
+class _Leaks:
+    labelled: list[Flags]
+    "For training and validation: (N,) which documents are in the test part too."
+    unlabelled: Flags
+    "The same for the unlabelled text."
+    seen: list[Flags]
+    "For each pretraining text: (test documents,) which of them are in it."
+
+
 def _look(
-    train: LabelledData, valid: LabelledData, test: LabelledData, texts: Sequence[PretrainingText], *, quiet: bool
-) -> Leaks:
+    train: LabelledData,
+    valid: LabelledData,
+    test: LabelledData,
+    texts: Sequence[PretrainingText],
+    unlabelled: Unlabelled | None,
+    *,
+    quiet: bool,
+) -> _Leaks:
     if not quiet:
         print("looking for test documents in what is learnt from", file=sys.stderr)
-    different = {text.fingerprint: text.texts for text in texts if text.texts is not None}  # runs may share their text
-    streams: list[Iterable[str]] = [(document.text for document in each) for each in different.values()]
-    leaks = find_leaks([train.texts, valid.texts], test.texts, streams)
-    seen = dict(zip(different, leaks.seen, strict=True))
-    return Leaks(leaks.labelled, [seen.get(text.fingerprint, np.zeros(len(test), bool)) for text in texts])
+    different: dict[str, Iterable[str]] = {  # runs may share their text, and the recipe may learn from it once more
+        text.fingerprint: (document.text for document in text.texts) for text in texts if text.texts is not None
+    }
+    if unlabelled is not None:
+        different[unlabelled.fingerprint] = unlabelled.texts
+    first, second, *others = find_leaks([train.texts, valid.texts, *different.values()], test.texts)
+    found = dict(zip(different, others, strict=True))
+    return _Leaks(
+        [first.own, second.own],
+        np.zeros(0, bool) if unlabelled is None else found[unlabelled.fingerprint].own,
+        [found[text.fingerprint].asked if text.texts is not None else np.zeros(len(test), bool) for text in texts],
+    )
 
 
-def _said(texts: Sequence[PretrainingText], leaks: Leaks, asked: int) -> list[str]:
+def _said(texts: Sequence[PretrainingText], leaks: _Leaks, asked: int) -> list[str]:
     """Say of each pretraining text whether the test part is in it."""
     lines = []
     for text, flags in zip(texts, leaks.seen, strict=True):

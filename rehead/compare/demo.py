@@ -25,9 +25,12 @@ from rehead.training.again import begun, say_again
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
+    from rehead.compare.options import CompareOptions
     from rehead.compare.results import Method
+    from rehead.pretrain.options import PretrainOptions
 
 DATA, BASE, LAB, REPORT = "data", "base", "lab", "report"
+TRAIN = 1600  # reviews to learn from
 # The lab's network, made small enough for minutes: what it costs is its softmax over the words, and its width.
 LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128, "batch": 512}
 
@@ -92,23 +95,51 @@ def command(options: DemoOptions) -> int:
 def _demo(options: DemoOptions, said: str) -> int:
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a demo and --overwrite throws it away. Give one.")
-    if not options.labels:
-        raise UserError("--labels: give numbers of labels, such as 100,500,1600.")
+    base = _pretraining(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
+    lab = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
+    network = _pretraining(options, LAB, {**LAB_SHAPE, **lab})
+    asked = _comparison(options)
+    _check(options, base, network, asked)
     if not options.resume:
         check_free(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
     from rehead.compare.command import compare, print_table
-    from rehead.compare.options import CompareOptions
 
     say = _saying(options)
     _data(options, say)
     say("2 of 4: a base, pretrained on reviews without labels (the default: a bag of n-gram vectors)")
-    _pretrain(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
+    _pretrain(base, resume=options.resume)
     say("3 of 4: the lab's language model, pretrained on the same reviews")
-    lab = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
-    _pretrain(options, LAB, {**LAB_SHAPE, **lab})
+    _pretrain(network, resume=options.resume)
     say("4 of 4: every method on the same labels; the test part is opened at the end")
+    results = compare(asked, said, wanted=_wanted(options))
+    print_table(results)
+    print(f"\nreport: {asked.out / 'report.html'}")
+    return int(any(not each.passed for each in results.guards.controls))
+
+
+def _check(options: DemoOptions, base: PretrainOptions, lab: PretrainOptions, asked: CompareOptions) -> None:
+    """Refuse what a later step would refuse, before minutes have gone into the earlier ones."""
+    from rehead.compare.options import check_compare
+    from rehead.pretrain.options import check_pretraining
+    from rehead.pretrain.recipe import read_recipe
+
+    for name in ("unlabelled", "lab_tokens", "lab_epochs"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0.")
+    for each in (base, lab):
+        check_pretraining(each, read_recipe(each.objective))
+    check_compare(asked)
+    if max(options.labels) > TRAIN:
+        raise UserError(f"--labels {max(options.labels)}: there are {TRAIN:,} to learn from. Ask for fewer.")
+
+
+def _comparison(options: DemoOptions) -> CompareOptions:
+    """Say what is compared."""
+    from rehead.compare.options import CompareOptions
+
     data, report = options.out / DATA, options.out / REPORT
-    asked = CompareOptions(
+    return CompareOptions(
         labelled=[str(data / "train.csv")],
         valid=[str(data / "valid.csv")],
         test=[str(data / "test.csv")],
@@ -125,10 +156,6 @@ def _demo(options: DemoOptions, said: str) -> int:
         quiet=options.quiet,
         debug=options.debug,
     )
-    results = compare(asked, said, wanted=_wanted(options))
-    print_table(results)
-    print(f"\nreport: {report / 'report.html'}")
-    return int(any(not each.passed for each in results.guards.controls))
 
 
 def _wanted(options: DemoOptions) -> Callable[[Method, Trial], bool]:
@@ -156,33 +183,36 @@ def _data(options: DemoOptions, say: Callable[[str], None]) -> None:
     folder = options.out / DATA
     if options.resume and folder.exists():
         return
-    split = load_dataset("imdb", test=options.test, seed=options.seed)
+    split = load_dataset("imdb", train=TRAIN, test=options.test, seed=options.seed)
     if options.unlabelled is not None:
         split.unlabelled = split.unlabelled[: options.unlabelled]
     write_split(split, folder, overwrite=options.overwrite)
 
 
-def _pretrain(options: DemoOptions, name: str, dials: dict[str, Any]) -> None:
-    """Pretrain a run, or go on with it, unless that was done."""
+def _pretraining(options: DemoOptions, name: str, dials: dict[str, Any]) -> PretrainOptions:
+    """Say how a run is pretrained; one that was begun is gone on with."""
     from rehead.pretrain.options import PretrainOptions
-    from rehead.pretrain.run import run_pretraining
 
     out = options.out / name
-    if options.resume and (out / "config.json").exists() and not (out / "pretrain.json").exists():
-        return
-    begun = options.resume and (out / "pretrain.json").exists()
-    run_pretraining(
-        PretrainOptions(
-            texts=[str(options.out / DATA / "unlabelled.txt")],
-            out=out,
-            seed=options.seed,
-            resume=begun,
-            overwrite=options.overwrite,
-            quiet=options.quiet,
-            debug=options.debug,
-            **dials,
-        )
+    return PretrainOptions(
+        texts=[str(options.out / DATA / "unlabelled.txt")],
+        out=out,
+        seed=options.seed,
+        resume=options.resume and (out / "pretrain.json").exists(),
+        overwrite=options.overwrite,
+        quiet=options.quiet,
+        debug=options.debug,
+        **dials,
     )
+
+
+def _pretrain(asked: PretrainOptions, *, resume: bool) -> None:
+    """Pretrain a run, or go on with it, unless that was done."""
+    from rehead.pretrain.run import run_pretraining
+
+    if resume and not asked.resume and (asked.out / "config.json").exists():
+        return
+    run_pretraining(asked)
 
 
 def _saying(options: DemoOptions) -> Callable[[str], None]:

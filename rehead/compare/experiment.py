@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rehead.compare.data import Parts, few
 from rehead.compare.guards import shuffle_labels
+from rehead.compare.kinds import UNLABELLED
 from rehead.compare.methods import Learner, learn
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment, from_json
@@ -37,7 +38,6 @@ PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
 OURS = (PLAN, WORK, RESULTS, REPORT)
 # What may change when a comparison is resumed.
 FREE = ("quiet", "debug", "resume", "overwrite", "out")
-UNLABELLED = 10_000  # documents without labels that the default recipe learns from, since many trainings do
 CONTROL_LABELS = 500  # a control has this many labels at most: luck does not shrink with more
 
 
@@ -90,7 +90,6 @@ def run_trials(
     parts: Parts,
     options: CompareOptions,
     directory: Path,
-    unlabelled: Sequence[str] | None = None,
 ) -> dict[Trial, Outcome]:
     """Do the trials that are not done yet; give what all of them left behind."""
     work = directory / WORK
@@ -115,9 +114,9 @@ def run_trials(
                 method = by_key[trial.method]
                 run = runs.get(method.run or "")
                 more = None
-                if method.kind == "recipe" and run is not None and unlabelled is not None:
+                if method.kind == "recipe" and run is not None and parts.unlabelled is not None:
                     if method.run not in seen:  # once, for all trainings
-                        seen = {method.run: see_unlabelled(run, unlabelled, options.seed, UNLABELLED)}
+                        seen = {method.run: see_unlabelled(run, parts.unlabelled.texts, options.seed, UNLABELLED)}
                     more = seen[method.run]
                 learner = learn(method, run, train, valid, trial.seed, options, more)
                 outcome = _answers(learner, parts)

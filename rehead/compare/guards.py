@@ -1,9 +1,10 @@
 """What keeps a comparison honest: the leak check, the sealed answers, and the control with shuffled labels.
 
 The leak check runs before anything is trained. A labelled document that is in the test part as well, word for word or
-nearly (`rehead.text.duplicates`), is taken out of training and validation. A test document whose text was pretrained
-on, without its label, is counted, said, and the accuracy on the others is given beside: pretraining on test texts is a
-method of its own, which the baselines do not have.
+nearly (`rehead.text.duplicates`), is taken out of training and validation; so is one of the unlabelled text that the
+default recipe learns from. A test document whose text was pretrained on, without its label, is counted, said, and the
+accuracy on the others is given beside: pretraining on test texts is a method of its own, which the baselines do not
+have.
 
 `Sealed` holds the test part. Its texts may be read, by the leak check and by models that have learnt; its answers can
 be opened once, and `rehead.compare.scoring` does that after the last model has been trained and has answered. So
@@ -14,7 +15,12 @@ more often than chance has been told the answers some other way. One such dealin
 features a method learns some rule, which may happen to point along the true one, or against it. Over 20 dealings a
 linear head on pretrained vectors of film reviews came to 51.8 % with a standard deviation of 6.7 points (100 labels),
 50.6 ± 4.9 (500) and 51.1 ± 4.3 (1,600); over 6, TF-IDF to 51.5 ± 1.4, 48.8 ± 1.6 and 50.2 ± 3.6. So the mean over the
-seeds is judged, with three such deviations allowed.
+seeds is judged, with three such deviations allowed. With K classes there is less of such luck: on made-up vectors about
+the root of 2 / K times as much, up to 20 classes.
+
+What is judged is the mean over the classes of the share that is right. Who knows nothing gets 1 / K of that, however
+uneven the classes are, whereas naming the commonest of 90:10 is right 90 % of the time. Where a text has several
+labels, each is a question of its own with two classes: there or not.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,8 +45,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Flags = NDArray[np.bool_]
+    Counts = NDArray[np.int64]
+    Shares = NDArray[np.float64]
 
-LUCK = 0.065  # standard deviation of what one dealing of shuffled labels gives
+LUCK = 0.065  # standard deviation of what one dealing of shuffled labels gives, with two classes
 SHUFFLE = 71  # what a random choice is for, as part of its key
 
 
@@ -77,13 +85,13 @@ class PretrainingText:
 
 
 @dataclass
-class Leaks:
-    """What is where it should not be."""
+class Overlap:
+    """What a text and the test part have in common, exactly or nearly."""
 
-    labelled: list[Flags]
-    "For each labelled part: (N,) which documents are in the test part too."
-    seen: list[Flags]
-    "For each pretraining text: (test documents,) which of them are in it."
+    own: Flags
+    "(N,) which documents of the text are in the test part."
+    asked: Flags
+    "(test documents,) which of them are in the text."
 
 
 def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
@@ -106,18 +114,17 @@ def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
     return PretrainingText(run, texts, fingerprint=fingerprint)
 
 
-def find_leaks(labelled: Sequence[Sequence[str]], test: Sequence[str], pretraining: Sequence[Iterable[str]]) -> Leaks:
-    """Compare all documents with the test part, exact and near duplicates together."""
-    sizes = [len(each) for each in labelled]
-    counted = [0] * len(pretraining)
+def find_leaks(learnt: Sequence[Iterable[str]], test: Sequence[str]) -> list[Overlap]:
+    """Compare each text that is learnt from with the test part, exact and near duplicates together."""
+    counted = [0] * len(learnt)
 
     def watched(number: int, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             counted[number] += 1
             yield text
 
-    streams = (watched(number, texts) for number, texts in enumerate(pretraining))
-    duplicates = find_duplicates(chain(test, *labelled, *streams))
+    streams = (watched(number, texts) for number, texts in enumerate(learnt))
+    duplicates = find_duplicates(chain(test, *streams))
     first = duplicates.first.tolist()
     near: dict[int, set[int]] = defaultdict(set)
     for left, right in duplicates.pairs.tolist():
@@ -131,16 +138,10 @@ def find_leaks(labelled: Sequence[Sequence[str]], test: Sequence[str], pretraini
             [first[each] in there or bool(near.get(first[each], set()) & there) for each in documents], bool
         )
 
-    places = []
-    start = len(test)
-    for size in (*sizes, *counted):
-        places.append(range(start, start + size))
-        start += size
     asked = range(len(test))
-    return Leaks(
-        [alike(place, asked) for place in places[: len(sizes)]],
-        [alike(asked, place) for place in places[len(sizes) :]],
-    )
+    ends = list(accumulate(counted, initial=len(test)))
+    places = [range(start, end) for start, end in pairwise(ends)]
+    return [Overlap(alike(place, asked), alike(asked, place)) for place in places]
 
 
 def shuffle_labels(data: LabelledData, seed: int) -> LabelledData:
@@ -151,16 +152,23 @@ def shuffle_labels(data: LabelledData, seed: int) -> LabelledData:
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     for labels in data.labels:
         counts[labels] += 1
+    kinds = sorted(counts)  # in an order of chance, or what is left over would always go to the class that it names
+    rank = dict(zip(kinds, shuffled(np.arange(len(kinds)), len(kinds), seed, SHUFFLE).tolist(), strict=True))
     paced = []
     for number, labels in enumerate(data.labels):
-        paced.append(((given[labels] + 0.5) / counts[labels], labels, number))
+        paced.append(((given[labels] + 0.5) / counts[labels], rank[labels], number, labels))
         given[labels] += 1
     mixed: list[tuple[str, ...]] = [()] * len(data)
-    for place, (_, labels, _) in zip(by_class, sorted(paced), strict=True):
+    for place, (*_, labels) in zip(by_class, sorted(paced), strict=True):
         mixed[place] = labels
     return dataclasses.replace(data, labels=mixed)
 
 
-def control_limit(chance: float, documents: int, dealings: int) -> float:
-    """Give the mean accuracy above which shuffled labels have taught something: chance, three deviations of luck."""
-    return min(1.0, chance + 3 * math.sqrt(LUCK**2 / dealings + chance * (1 - chance) / documents))
+def control_limit(classes: int, documents: Counts, named: Shares, dealings: int) -> float:
+    """Give the mean recall above which shuffled labels have taught something: chance, three deviations of luck.
+
+    documents: (C,) how many the test part has of each class that is asked for; named: (C,) how often each is answered.
+    Which documents were asked adds to the luck of the dealings, and more of them do not even it out.
+    """
+    asked = float((named * (1 - named) / documents).sum()) / len(documents) ** 2
+    return min(1.0, 1 / classes + 3 * math.sqrt(2 / classes * LUCK**2 / dealings + asked))

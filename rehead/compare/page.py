@@ -186,7 +186,7 @@ def _pairs(results: Results) -> str:
         tests = ", ".join(f"{each.only_second}:{each.only_first} ({chance(each.p)})" for each in pair.by_seed)
         (lines if pair.labels == results.counts[-1] else others).append(
             f"<li>With {pair.labels:,} labels, <b>{escape(ahead)}</b> is {points(pair.difference.mean)} ahead of "
-            f"<b>{escape(behind)}</b> ({between(pair)}; paired bootstrap {chance(pair.difference.p)}): {verdict}. "
+            f"<b>{escape(behind)}</b> ({between(pair)}; permutation test {chance(pair.p)}): {verdict}. "
             f'<span class="note">Documents that only {escape(second)}, and only {escape(first)}, got right, seed by '
             f"seed, with McNemar's exact test: {tests}.</span></li>"
         )
@@ -245,10 +245,23 @@ def _guards(results: Results) -> str:
             "for word or nearly."
         )
     lines += [escape(each) for each in leaks.pretraining]
+    if leaks.unlabelled:
+        lines.append(
+            f'<span class="no">{leaks.unlabelled:,} unlabelled documents</span> are also in the test part, word for '
+            "word or nearly. They were taken out before the default recipe learnt from the unlabelled text."
+        )
+    elif leaks.unlabelled is not None:
+        lines.append("None of the unlabelled documents for the default recipe is in the test part.")
     if leaks.unseen_accuracy:
         rest = ", ".join(f"{results.method(key).title} {percent(v)}" for key, v in leaks.unseen_accuracy.items())
         lines.append(escape(f"Accuracy on the test documents that are not in any pretraining text: {rest}."))
     lines += [_control(results, each) for each in results.guards.controls]
+    taught = {each.method for each in results.guards.controls}
+    others = ", ".join(f"“{each.title}”" for each in results.methods if each.key not in taught)
+    if not taught:
+        lines.append("The control with shuffled labels was not run.")
+    elif others:
+        lines.append(escape(f"Not taught with shuffled labels: {others}."))
     times = "once" if results.guards.opened == 1 else f"{results.guards.opened} times"
     lines.append(f"The answers of the test part were opened {times}, after the last model was trained.")
     return f"<h2>What keeps it honest</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
@@ -259,8 +272,9 @@ def _control(results: Results, control: Control) -> str:
     more = "." if control.passed else ": something tells it the answers. Do not trust this comparison."
     return (
         f"Taught with {control.labels:,} shuffled labels, “{escape(results.method(control.method).title)}” "
-        f'<span class="{kind}">{verdict}</span>: right {percent(control.accuracy)} of the time, where naming the '
-        f"commonest class gives {percent(control.chance)} (limit {percent(control.limit)}){more}"
+        f'<span class="{kind}">{verdict}</span>: it gets {escape(percent(control.recall))} of a class right (mean '
+        f"over the classes), where knowing nothing gives {escape(percent(control.chance))} (limit "
+        f"{escape(percent(control.limit))}){more}"
     )
 
 
@@ -273,6 +287,7 @@ def _again(results: Results) -> str:
     facts = [
         f"Learnt from: {data.labelled} ({data.sizes['train']:,} documents). Validation: {data.valid} "
         f"({data.sizes['valid']:,}). Test: {data.test} ({data.sizes['test']:,}, median {data.words:,} words).",
+        *([f"Unlabelled text for the default recipe: {data.unlabelled}."] if data.unlabelled else []),
         "Classes of the test part: " + ", ".join(f"{name} {count:,}" for name, count in data.classes.items()) + ".",
         f"Took {duration(run.seconds)} on {run.cores} core{'s' * (run.cores != 1)}, with "
         + ", ".join(f"{name} {version}" for name, version in run.versions.items())

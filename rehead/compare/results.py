@@ -51,6 +51,8 @@ class DataFacts:
     multilabel: bool
     words: int
     "Median length of a test document."
+    unlabelled: str | None = None
+    "The text without labels that the default recipe may learn from, and how much of it, in words."
 
 
 @dataclass
@@ -100,13 +102,10 @@ class Paired:
     second: str
     labels: int
     difference: Difference
+    p: float
+    "By a permutation test over documents, all seeds together: it decides."
     by_seed: list[Mcnemar]
     "McNemar's exact test, seed by seed."
-
-    @property
-    def p(self) -> float:
-        """The larger of what the bootstrap and McNemar's tests say: all must agree that there is a difference."""
-        return max(self.difference.p, *(each.p for each in self.by_seed))
 
 
 @dataclass
@@ -171,16 +170,17 @@ class Control:
 
     method: str
     labels: int
-    accuracy: float
+    recall: float
+    "Share of a class's documents that it got right, mean over the classes."
     chance: float
-    "What naming the commonest class gives."
+    "What knowing nothing gives."
     limit: float
     "Above this it would have learnt what it was not told."
 
     @property
     def passed(self) -> bool:
         """Tell whether it fell to chance."""
-        return self.accuracy <= self.limit
+        return self.recall <= self.limit
 
 
 @dataclass
@@ -197,6 +197,8 @@ class LeakFacts:
     "Test documents that are in the pretraining text, without their labels."
     unseen_accuracy: dict[str, float] = field(default_factory=dict)
     "Method → accuracy on the other test documents, with the most labels; empty if none was seen."
+    unlabelled: int | None = None
+    "Documents taken out of the unlabelled text, since they are in the test part too; None without such text."
 
 
 @dataclass

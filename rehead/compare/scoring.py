@@ -44,6 +44,7 @@ from rehead.compare.statistics import (
     mcnemar,
     over_seeds,
     paired_bootstrap,
+    permutation_test,
     spread_of,
 )
 from rehead.finetune.measures import calibration_error, confusion
@@ -180,6 +181,7 @@ def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Pair
             second,
             count,
             paired_bootstrap(table[first, count].right, table[second, count].right),
+            permutation_test(table[first, count].right, table[second, count].right),
             [mcnemar(one, two) for one, two in zip(table[first, count].right, table[second, count].right, strict=True)],
         )
         for first, second in wanted
@@ -285,15 +287,25 @@ def _names(flags: Flags, names: Sequence[str]) -> str:
 
 
 def _controls(outcomes: dict[Trial, Outcome], methods: Sequence[Method], truth: Flags, several: bool) -> list[Control]:
-    """Score what was taught with shuffled labels: the mean over the seeds must be chance."""
-    rows, counts = np.unique(truth, axis=0, return_counts=True)
-    chance = float(counts.max() / len(truth)) if len(rows) else 0.0
+    """Score what was taught with shuffled labels: the mean over seeds and classes must be chance."""
+    told = truth.any(0) & ~truth.all(0) if several else truth.any(0)  # (K,) what the test part asks for
+
+    def classes_of(table: Flags) -> Flags:
+        """Give a column for each class; a label among several makes two: there or not. (…, N, K) → (…, N, C)."""
+        return np.concatenate((table[..., told], ~table[..., told]), -1) if several else table[..., told]
+
+    asked = classes_of(truth)
+    documents = asked.sum(0)
+    if not documents.size:
+        return []
+    classes = 2 if several else len(documents)
     found = []
     for method in methods:
         own = {trial: each for trial, each in outcomes.items() if trial.method == method.key and trial.shuffled}
         if not own:
             continue
-        right = float(np.mean([(_answered(each, several) == truth).all(1).mean() for each in own.values()]))
-        labels = next(iter(own)).labels
-        found.append(Control(method.key, labels, right, chance, control_limit(chance, len(truth), len(own))))
+        answers = classes_of(np.stack([_answered(each, several) for each in own.values()]))  # (S, N, C)
+        recall = float(((answers & asked).sum(1) / documents).mean())
+        limit = control_limit(classes, documents, answers.mean((0, 1)), len(own))
+        found.append(Control(method.key, next(iter(own)).labels, recall, 1 / classes, limit))
     return found

@@ -7,8 +7,11 @@ Two things make a figure uncertain, and each has an interval of its own:
                      seeds taken for each
 
 Two methods that answered the same documents are compared in pairs, which is much sharper than laying two intervals side
-by side. McNemar's exact test looks at the documents that one got right and the other wrong, for one seed; the paired
-bootstrap at the mean difference over all seeds. A p-value of the bootstrap is never below 1 / (draws + 1).
+by side: the mean difference over all seeds, with a bootstrap interval, and a permutation test that says whether it may
+be chance. That test is what McNemar's is for one seed, and more seeds make it sharper. A bootstrap would serve as well
+for many documents; where two methods differ on few of 60 or 200, it called up to 12 % of no differences real, the
+permutation test 6 % at most. Both are about these models and other documents; how much a method hangs on its labels is
+what the interval over seeds says. A p-value is never below 1 / (draws + 1).
 
 Shapes: S seeds, N documents, K classes. Answers are 0/1 tables (N, K), so that one label and several are one case.
 """
@@ -65,7 +68,6 @@ class Difference:
 
     mean: float
     interval: Interval
-    p: float
 
 
 def over_seeds(values: Sequence[float], share: float = 0.95) -> Interval | None:
@@ -138,9 +140,23 @@ def paired_bootstrap(first: Flags, second: Flags, seed: int = 0, draws: int = DR
     """Compare two methods over all seeds. first, second: (S, N) right or not; how many seeds each has may differ."""
     gain = second.mean(0) - first.mean(0)  # (N,)
     found = np.concatenate([counts @ gain / len(gain) for counts in _resampled(len(gain), seed, draws)])
-    # How often chance alone would turn the difference round: the smaller side, with the value itself counted in.
-    against = min(int((found <= 0).sum()), int((found >= 0).sum()))
-    return Difference(float(gain.mean()), _middle(found), min(1.0, 2 * (against + 1) / (draws + 1)))
+    return Difference(float(gain.mean()), _middle(found))
+
+
+def permutation_test(first: Flags, second: Flags, seed: int = 0, draws: int = DRAWS) -> float:
+    """Test whether two methods get equally much right: then they could swap their answers to any document.
+
+    Gives how often such swaps lead to a difference over all seeds as large as the one that was found. Shapes as above.
+    """
+    gain = second.mean(0) - first.mean(0)
+    gain = gain[gain != 0]  # the others change nothing
+    chance = np.random.default_rng(seed)
+    step = max(1, BLOCK // max(1, len(gain)))
+    large = 0
+    for start in range(0, draws, step):
+        swapped = chance.integers(2, size=(min(step, draws - start), len(gain))) == 1
+        large += int((np.abs(gain.sum() - 2 * (swapped @ gain)) >= abs(gain.sum()) - 1e-9).sum())
+    return (large + 1) / (draws + 1)
 
 
 def _resampled(documents: int, seed: int, draws: int) -> Iterable[Floats]:

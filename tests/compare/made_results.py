@@ -123,10 +123,10 @@ def summary(mean: float) -> Summary:
     return Summary(mean, 0.005, Interval(mean - 0.012, mean + 0.012), Interval(mean - 0.015, mean + 0.015))
 
 
-def paired(first: str, second: str, gain: float, seeds: int) -> Paired:
+def paired(first: str, second: str, gain: float, seeds: int, labels: int = 1600) -> Paired:
     p = 0.0009 if abs(gain) > 0.01 else 0.31
     return Paired(
-        first, second, 1600, Difference(gain, Interval(gain - 0.011, gain + 0.011), p), [Mcnemar(40, 90, p)] * seeds
+        first, second, labels, Difference(gain, Interval(gain - 0.011, gain + 0.011)), p, [Mcnemar(40, 90, p)] * seeds
     )
 
 

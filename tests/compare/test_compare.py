@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.compare import experiment
+from rehead.compare import data, experiment
 from rehead.compare.baselines import fit_baseline
+from rehead.compare.guards import find_leaks
 from rehead.compare.results import Results, load_results
 from rehead.finetune.splits import split
 from rehead.finetune.targets import some
@@ -272,6 +273,78 @@ def test_test_texts_that_were_pretrained_on_are_told(files: Path, base: Path) ->
     assert 0 <= results.guards.leaks.unseen_accuracy["tfidf"] <= 1
 
 
+def unlabelled_file(texts: list[str]) -> str:
+    Path("more.txt").write_text("\n".join(texts), encoding="utf-8")
+    return "more.txt"
+
+
+RECIPE = ["--test", "test.csv", "--out", "out", "--methods", "recipe", "--labels", "20", "--seeds", "1", "--no-control"]
+
+
+def test_unlabelled_text_is_learnt_from_without_the_test_documents(
+    files: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read: list[str] = []
+    see = experiment.see_unlabelled
+
+    def seeing(run: Run, texts: list[str], *rest: int) -> Any:
+        read.extend(texts)
+        return see(run, texts, *rest)
+
+    monkeypatch.setattr(experiment, "see_unlabelled", seeing)
+    test, more = reviews(60, seed=1).texts, reviews(50, seed=5).texts
+    changed = test[9].replace("number", "of")
+    unlabelled_file([*test[:9], *more, changed])
+    assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", "more.txt") == 0
+    assert read == more
+    results = load_results(Path("out/results.json"))
+    assert results.guards.leaks.unlabelled == 10
+    assert results.data.unlabelled == "more.txt (50 documents)"
+    assert "10 unlabelled documents are in the test part too" in capsys.readouterr().out
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert "10 unlabelled documents</span> are also in the test part" in page
+    assert "Unlabelled text for the default recipe: more.txt (50 documents)." in page
+
+
+def test_a_text_that_was_pretrained_on_and_is_learnt_from_again_is_searched_once(
+    files: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+
+    def finding(learnt: list[Any], test: list[str]) -> Any:
+        searched.append(len(learnt))
+        return find_leaks(learnt, test)
+
+    monkeypatch.setattr(data, "find_leaks", finding)
+    test = some(reviews(200, seed=77), range(20))  # the base has read these
+    write_csv(Path("test.csv"), test)
+    monkeypatch.setattr(data, "UNLABELLED", 100)
+    assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", base.parent / "texts.txt") == 0
+    assert searched == [3]  # training, validation, and that text
+    results = load_results(Path("out/results.json"))
+    assert (results.guards.leaks.seen, results.guards.leaks.unlabelled) == (20, 20)
+    assert str(results.data.unlabelled).endswith("(100 of 180 documents, drawn by chance)")
+
+
+def test_unlabelled_text_of_test_documents_alone_is_refused(
+    files: Path, base: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unlabelled_file(reviews(60, seed=1).texts)
+    assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", "more.txt") == 2
+    assert "--unlabelled: all of it is in the test part" in capsys.readouterr().err
+
+
+def test_changed_unlabelled_text_cannot_go_on(
+    files: Path, base: Path, interrupted: Callable[[int], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data.csv", "--from", str(base), *RECIPE, "--unlabelled", unlabelled_file(reviews(50, seed=5).texts)]
+    interrupted(0)
+    assert compare(*words) == 130
+    unlabelled_file(reviews(50, seed=6).texts)
+    assert compare(*words, "--resume") == 2
+    assert "other data" in capsys.readouterr().err
+
+
 def test_several_labels(files: Path, base: Path) -> None:
     write_csv(Path("tags.csv"), some(tagged(200), [n for n, labels in enumerate(tagged(200).labels) if labels]))
     words = ["--methods", "pretrained,nbsvm", "--seeds", "1", "--epochs", "1"]
@@ -343,6 +416,9 @@ def test_what_is_there_is_kept_unless_told(files: Path, base: Path, capsys: pyte
 def test_a_control_that_knows_the_answers_is_a_finding(
     files: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    uneven = ["bad"] * 9 + ["good"]
+    write_csv(Path("data.csv"), reviews(300, kinds=uneven))
+    write_csv(Path("test.csv"), reviews(100, seed=1, kinds=uneven))
     monkeypatch.setattr(experiment, "shuffle_labels", lambda data, seed: data)  # a shuffle that does not
     words = ["--methods", "tfidf", "--seeds", "2"]
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *words) == 1

@@ -10,6 +10,7 @@ import pytest
 from rehead.cli import main
 from rehead.compare import demo
 from rehead.compare.results import load_results
+from rehead.pretrain.options import PretrainOptions
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
 
@@ -30,17 +31,17 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     monkeypatch.setattr("sys.argv", ["rehead", "demo", "--out", "demo", *TINY])
     pretrain = demo._pretrain
 
-    def stopping(options: demo.DemoOptions, name: str, dials: dict[str, object]) -> None:
-        if name == demo.LAB:
+    def stopping(asked: PretrainOptions, *, resume: bool) -> None:
+        if asked.out.name == demo.LAB:
             raise KeyboardInterrupt
-        pretrain(options, name, dials)
+        pretrain(asked, resume=resume)
 
     monkeypatch.setattr(demo, "_pretrain", stopping)
     assert main(["demo", "--out", "demo", "--quiet", *TINY]) == 130
     assert capsys.readouterr().err.endswith("--vocab 400 --resume\n")
     made = Path("demo/base/model.safetensors").stat().st_mtime_ns
     monkeypatch.setattr(demo, "_pretrain", pretrain)
-    assert main(["demo", "--out", "demo", "--resume", *TINY]) in (0, 1)  # 1: so few labels that a control was lucky
+    assert main(["demo", "--out", "demo", "--resume", *TINY]) == 0
     out, err = capsys.readouterr()
     assert Path("demo/base/model.safetensors").stat().st_mtime_ns == made
     assert out.rstrip().endswith("report: demo/report/report.html")
@@ -56,8 +57,31 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     assert {("scratch", "base"), ("pretrained", "base")} <= runs
     assert not {("frozen", "lab"), ("recipe", "lab")} & runs
     assert "none of the test documents is in its pretraining text" in results.guards.leaks.pretraining[0]
+    assert results.guards.leaks.unlabelled == 0
+    assert results.data.unlabelled == "demo/data/unlabelled.txt (120 documents)"
     assert results.run.command == "rehead demo --out demo " + " ".join(TINY)
     assert "–" in Path("demo/report/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--labels", "5000"], "--labels 5000: there are 1,600 to learn from"),
+        (["--labels", "2"], "--labels: give numbers of labels, 4 or more each"),
+        (["--seeds", "0"], "--seeds 0: must be 1 or more"),
+        (["--lab-epochs", "0"], "--lab-epochs 0: must be above 0"),
+        (["--lab-tokens", "0"], "--lab-tokens 0: must be above 0"),
+        (["--unlabelled", "-5"], "--unlabelled -5: must be above 0"),
+        (["--epochs", "0"], "--epochs 0: must be above 0"),
+        (["--lab-nhid", "0"], "nhid"),
+    ],
+)
+def test_what_a_later_step_would_refuse_is_refused_first(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), *TINY, *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
 
 
 @needs_reviews

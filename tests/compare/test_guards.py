@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from operator import eq
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,17 @@ def test_leaks_are_found_exact_and_near_in_every_part() -> None:
     train = [filling[2], near, "Short ONE!"]
     valid = [filling[3], filling[4]]
     first, second = [filling[5], LONG.upper()], [filling[6], filling[1], near]
-    leaks = find_leaks([train, valid], test, [first, iter(second), []])
-    assert [flags.tolist() for flags in leaks.labelled] == [[False, True, True], [False, False]]
-    assert [flags.tolist() for flags in leaks.seen] == [
+    leaks = find_leaks([train, valid, first, iter(second), []], test)
+    assert [each.own.tolist() for each in leaks] == [
+        [False, True, True],
+        [False, False],
+        [False, True],
+        [False, True, True],
+        [],
+    ]
+    assert [each.asked.tolist() for each in leaks] == [
+        [False, True, False, True],
+        [False, False, False, False],
         [False, True, False, False],
         [False, True, True, False],
         [False, False, False, False],
@@ -67,8 +76,8 @@ def test_leaks_are_found_exact_and_near_in_every_part() -> None:
 
 
 def test_copies_inside_one_part_are_no_leak() -> None:
-    leaks = find_leaks([[LONG, LONG]], ["something else entirely", "and another thing"], [])
-    assert leaks.labelled[0].tolist() == [False, False]
+    (leaks,) = find_leaks([[LONG, LONG]], ["something else entirely", "and another thing"])
+    assert leaks.own.tolist() == [False, False]
 
 
 def test_the_pretraining_text_is_found_again_or_it_is_said_why_not(tmp_path: Path) -> None:
@@ -99,6 +108,13 @@ def test_shuffled_labels_have_nothing_to_do_with_the_true_ones() -> None:
     assert shuffle_labels(data, seed=3).labels == mixed.labels
 
 
+def test_what_is_left_over_goes_to_no_class_in_particular() -> None:
+    data = reviews(50)  # 25 of each: one class gets 13 of a label, the other 12
+    own = [sum(map(eq, data.labels, shuffle_labels(data, seed).labels)) for seed in range(40)]
+    assert set(own) == {24, 26}
+    assert 10 <= own.count(26) <= 30
+
+
 def test_shuffling_uneven_classes_and_several_labels() -> None:
     data = reviews(100)
     data.labels = [("good",)] * 80 + [("bad",)] * 20
@@ -109,6 +125,10 @@ def test_shuffling_uneven_classes_and_several_labels() -> None:
 
 
 def test_the_limit_of_a_control() -> None:
-    assert control_limit(0.5, 2000, 1) == pytest.approx(0.5 + 3 * np.sqrt(0.065**2 + 0.25 / 2000))
-    assert control_limit(0.5, 2000, 4) < control_limit(0.5, 2000, 1)
-    assert control_limit(0.97, 10, 1) == 1.0
+    half, even = np.array([0.5, 0.5]), np.array([1000, 1000])
+    assert control_limit(2, even, half, 1) == pytest.approx(0.5 + 3 * np.sqrt(0.065**2 + 0.25 / 2000))
+    assert control_limit(2, even, half, 4) < control_limit(2, even, half, 1)
+    assert control_limit(2, np.array([1800, 200]), np.array([0.9, 0.1]), 1) < 0.71  # uneven classes, and it can fail
+    assert control_limit(2, np.array([8, 2]), half, 1) > control_limit(2, even, half, 1)
+    assert control_limit(20, np.full(20, 100), np.full(20, 0.05), 1) < 0.12
+    assert control_limit(2, np.array([1, 1]), half, 1) == 1.0

@@ -13,9 +13,9 @@ import pytest
 from rehead.compare.answer import answer
 from rehead.compare.page import render
 from rehead.compare.plots import STANDS_FOR, pictures
-from rehead.compare.results import Results
+from rehead.compare.results import Method, Results
 from tests.browser import Browser, browser
-from tests.compare.made_results import MISCHIEF, made_results
+from tests.compare.made_results import MISCHIEF, made_results, paired
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -100,6 +100,45 @@ def test_answers_of_smaller_comparisons() -> None:
     ]
 
 
+def test_it_says_who_wins_with_fewer_labels() -> None:
+    results = made_results()
+    results.paired += [paired("tfidf", "recipe", -0.2, 3, labels=20), paired("nbsvm", "recipe", -0.1, 3, labels=100)]
+    said = (
+        "The pretrained model beats the linear model by 2.2 points (95 % interval 1.1 to 3.3); with 100 labels or fewer"
+    )
+    assert answer(results)[1].startswith(f"{said} the linear model wins; pretraining")
+    results.paired[-2:-1] = []
+    assert "; with 100 labels the linear model wins; " in answer(results)[1]
+    results = made_results(ahead=-0.031)
+    results.paired.append(paired("tfidf", "recipe", 0.1, 3, labels=20))
+    assert "; with 20 labels or fewer the pretrained model wins; " in answer(results)[1]
+    results.paired[-1] = paired("tfidf", "recipe", -0.1, 3, labels=20)
+    assert "fewer" not in answer(results)[1]
+
+
+def test_several_runs_are_named() -> None:
+    results = made_results()
+    for each in results.methods[:4]:
+        each.title += " (films)"
+    figures, verdict = answer(results)
+    assert (
+        "the pretrained model (default recipe, films) is right 88.6 % of the time; from scratch (films) 74.1 %"
+        in figures
+    )
+    assert "pretraining the same network (films) is worth 12.0 points" in verdict
+
+
+def test_pretraining_is_judged_by_the_run_of_the_headline() -> None:
+    results = made_results()
+    other = Method("pretrained:lab", "pretrained", "pretrained, fine-tuned (lab)", "", "runs/lab")
+    results.methods.append(other)
+    results.paired.insert(0, paired("scratch", other.key, -0.3, 3))
+    assert "pretraining the same network is worth 12.0 points" in answer(results)[1]
+    results.paired[1] = paired("scratch", "pretrained", 0.001, 3)
+    said = "for the same network, no difference was shown between pretrained and from scratch (p = 0.31)."
+    assert answer(results)[1].endswith(said)
+
+
 def test_text_out_of_the_data_is_only_ever_text(page: str) -> None:
     read = Reader(page)
     assert "script" not in read.tags
@@ -154,12 +193,32 @@ def test_a_page_without_pictures_or_with_few_things_is_whole() -> None:
 
 def test_failed_guards_are_not_hidden() -> None:
     results = made_results()
-    results.guards.controls[0].accuracy = 0.81
+    results.guards.controls[0].recall = 0.81
     results.guards.leaks.dropped = 13
     words = Reader(render(results, {})).words
-    assert "does NOT fall to chance: right 81.0 %" in words
+    assert "does NOT fall to chance: it gets 81.0 % of a class right" in words.replace("\xa0", " ")
     assert "Do not trust this comparison." in words
     assert "13 labelled documents are also in the test part" in words
+
+
+def test_what_was_not_controlled_is_named() -> None:
+    results = made_results()
+    words = Reader(render(results, {})).words
+    assert "Not taught with shuffled labels: “from scratch”, “pretrained, fine-tuned”, “pretrained, frozen" in words
+    results.guards.controls = []
+    words = Reader(render(results, {})).words
+    assert "The control with shuffled labels was not run." in words
+    assert "Not taught" not in words
+
+
+def test_unlabelled_text_is_told() -> None:
+    results = made_results()
+    assert "unlabelled documents" not in Reader(render(results, {})).words
+    results.guards.leaks.unlabelled = 0
+    results.data.unlabelled = "reviews.txt (10,000 of 20,875 documents, drawn by chance)"
+    words = Reader(render(results, {})).words
+    assert "None of the unlabelled documents for the default recipe is in the test part." in words
+    assert "Unlabelled text for the default recipe: reviews.txt (10,000 of 20,875 documents, drawn by chance)." in words
 
 
 @pytest.fixture(scope="module")

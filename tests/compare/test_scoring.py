@@ -8,7 +8,7 @@ import pytest
 from rehead.compare.data import Parts
 from rehead.compare.experiment import Outcome, Trial
 from rehead.compare.guards import Sealed
-from rehead.compare.results import DataFacts, LeakFacts, Method, Moment, Results, RunFacts
+from rehead.compare.results import Control, DataFacts, LeakFacts, Method, Moment, Results, RunFacts
 from rehead.compare.scoring import score
 from rehead.text.documents import LabelledData
 
@@ -83,20 +83,43 @@ def test_the_most_confident_errors_come_first() -> None:
     assert (results.mistakes[0].source, results.mistakes[0].line) == ("test.csv", 7)
 
 
+def control_of(shuffled: list[str], truth: str) -> Control:
+    """Judge what was answered after shuffled labels, once for each seed."""
+    trials = {Trial("nbsvm", 10, 0): outcome(truth)}
+    trials |= {Trial("nbsvm", 10, seed, True): outcome(answers) for seed, answers in enumerate(shuffled)}
+    (control,) = scored(trials, ["nbsvm"], parts([(each,) for each in truth])).guards.controls
+    return control
+
+
 def test_controls_are_judged_by_their_mean() -> None:
     right, wrong = "".join(TRUTH), "cccaaa"
-    trials = {Trial("nbsvm", 10, 0): outcome(right)}
-    lucky = trials | {Trial("nbsvm", 10, seed, True): outcome(right if seed else wrong) for seed in (0, 1)}
-    (control,) = scored(lucky, ["nbsvm"]).guards.controls
-    assert (control.accuracy, control.chance) == (0.5, 0.5)
+    control = control_of([wrong, right], right)
+    assert (control.recall, control.chance) == (0.5, pytest.approx(1 / 3))
     assert control.passed
-    knowing = trials | {Trial("nbsvm", 10, seed, True): outcome(right) for seed in range(200)}
-    many = parts([(each,) for each in TRUTH] * 50)
-    for each in knowing.values():
-        each.probabilities = np.tile(each.probabilities, (50, 1))
-    (control,) = scored(knowing, ["nbsvm"], many).guards.controls
-    assert control.accuracy == 1
+    control = control_of([50 * right] * 3, 50 * right)
+    assert control.recall == 1
     assert not control.passed
+
+
+def test_a_control_on_uneven_classes_can_fail() -> None:
+    truth = "a" * 90 + "b" * 10
+    control = control_of(["a" * 100], truth)  # always the commonest, as who knows nothing would
+    assert (control.recall, control.chance) == (0.5, 0.5)
+    assert control.passed
+    control = control_of(["a" * 92 + "b" * 8], truth)  # it was told
+    assert control.recall == pytest.approx(0.9)
+    assert not control.passed
+
+
+def test_a_control_with_several_labels_asks_for_each() -> None:
+    truth: list[tuple[str, ...]] = [("a",), ("a", "b"), (), ("b",)] * 50
+    told = np.array([[0.9, 0.1, 0.1], [0.9, 0.9, 0.1], [0.1, 0.1, 0.1], [0.1, 0.9, 0.1]] * 50, np.float32)
+    for answers, recall in ((told, 1.0), (np.zeros_like(told), 0.5)):
+        trials = {
+            Trial("nbsvm", 10, 0, shuffled): Outcome(answers, 1.0, 1.0, [], [], None) for shuffled in (False, True)
+        }
+        (control,) = scored(trials, ["nbsvm"], parts(truth, multilabel=True)).guards.controls
+        assert (control.recall, control.chance, control.passed) == (recall, 0.5, recall == 0.5)
 
 
 def test_reliability_has_bins_of_equally_many() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from rehead.compare.statistics import (
     mcnemar,
     over_seeds,
     paired_bootstrap,
+    permutation_test,
     spread_of,
 )
 
@@ -81,13 +84,48 @@ def test_the_paired_bootstrap_sees_a_difference_and_sees_none() -> None:
     found = paired_bootstrap(first, better)
     assert found.mean == pytest.approx(better.mean() - first.mean())
     assert found.interval.low > 0
-    assert found.p == pytest.approx(2 / 2001)  # as small as so many draws can make it
-    back = paired_bootstrap(better, first)
-    assert (back.mean, back.p) == (-found.mean, found.p)
-    same = paired_bootstrap(first, chance.random((3, 500)) < 0.7)
+    assert paired_bootstrap(better, first).mean == -found.mean
+    assert permutation_test(first, better) == permutation_test(better, first) == 1 / 2001  # the least that there is
+    other = chance.random((3, 500)) < 0.7
+    same = paired_bootstrap(first, other)
     assert same.interval.low < 0 < same.interval.high
-    assert same.p > 0.05
-    assert paired_bootstrap(first, first).p == 1
+    assert permutation_test(first, other) > 0.05
+    assert permutation_test(first, first) == 1
+
+
+def test_for_one_seed_the_permutation_test_is_mcnemars() -> None:
+    for one, two in ((5, 0), (3, 9), (30, 50), (20, 22)):
+        first = np.arange(200)[None] < one
+        second = (np.arange(200)[None] >= one) & (np.arange(200)[None] < one + two)
+        found = permutation_test(first, second, draws=20_000)
+        assert found == pytest.approx(mcnemar(first[0], second[0]).p, abs=0.01)
+
+
+def answers_of_two(chance: np.random.Generator, seeds: int, documents: int, gap: float) -> tuple[Any, Any]:
+    """Two methods with strengths and weaknesses of their own, and models that differ by seed. (S, N) right or not."""
+    hard = chance.normal(2, 1.5, documents)
+    means = hard + chance.normal(0, 0.5, (2, 1, documents))
+    means[1] += gap
+    first, second = means + chance.normal(0, 0.5, (2, seeds, documents)) > 0
+    return first, second
+
+
+def shown(seeds: int, documents: int, gap: float, times: int) -> float:
+    """Share of such comparisons in which a difference is shown at 5 %."""
+    chance = np.random.default_rng(8)
+    drawn = (answers_of_two(chance, seeds, documents, gap) for _ in range(times))
+    return float(np.mean([permutation_test(*each, draws=400) < 0.05 for each in drawn]))
+
+
+@pytest.mark.parametrize(("seeds", "documents"), [(1, 400), (3, 60), (3, 400), (10, 400)])
+def test_no_difference_is_taken_for_one_in_a_twentieth_of_cases(seeds: int, documents: int) -> None:
+    assert shown(seeds, documents, 0.0, 300) < 0.085  # three standard errors above 5 %
+
+
+def test_more_seeds_show_a_difference_more_often() -> None:
+    few, some, many = (shown(seeds, 400, 0.25, 100) for seeds in (1, 3, 10))
+    assert few < some < many
+    assert many > 0.8
 
 
 def test_pairing_is_sharper_than_two_intervals() -> None:
@@ -97,4 +135,4 @@ def test_pairing_is_sharper_than_two_intervals() -> None:
     second[0, np.flatnonzero(~first[0])[:15]] = True  # 1.5 points better, on nothing worse
     one, two = accuracy_over_documents(first), accuracy_over_documents(second)
     assert one.high > two.low
-    assert paired_bootstrap(first, second).p < 0.01
+    assert permutation_test(first, second) < 0.01
