@@ -1,0 +1,65 @@
+"""The page at `/` in a real browser, for tests: what a reader types, presses, drops and sees there."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from tests.browser import Browser
+from tests.use.serve.running import Running, wait_until
+
+WIDE, PHONE = 1200, 360
+KEYS = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, " ": 32}
+
+
+class Page:
+    """The page of a server, as its reader sees it."""
+
+    def __init__(self, window: Browser, server: Running) -> None:
+        self.window, self.server = window, server
+        window.requests()
+        window.complaints()
+        window.resize(WIDE)
+        window.open(f"http://127.0.0.1:{server.port}/")
+        self.wait(
+            "document.getElementById('name').textContent !== '…' || !document.getElementById('token-card').hidden"
+        )
+
+    def run(self, script: str) -> Any:
+        return self.window.run(script)
+
+    def wait(self, what: str) -> None:
+        wait_until(lambda: self.run(f"return Boolean({what})"), 20)
+
+    def text(self, name: str) -> str:
+        return str(self.run(f"return document.getElementById({name!r}).textContent"))
+
+    def shown(self, name: str) -> bool:
+        return bool(self.run(f"return document.getElementById({name!r}).checkVisibility()"))
+
+    def type(self, text: str) -> None:
+        """Put a text in as if it had been pasted, and wait until all answers to it are there."""
+        script = f"const t = document.getElementById('text'); t.value = {json.dumps(text)};"
+        self.run(script + "t.dispatchEvent(new Event('input'));")
+        self.settled()
+
+    def settled(self) -> None:
+        self.wait("!document.getElementById('verdict').classList.contains('stale')")
+        wait_until(lambda: self.server.service.idle)
+        time.sleep(0.3)
+
+    def key(self, key: str, code: str = "") -> None:
+        """Press a key."""
+        for kind in ("rawKeyDown", "keyUp"):
+            values = {"type": kind, "key": key, "code": code or key, "windowsVirtualKeyCode": KEYS[key]}
+            self.window.tell("Input.dispatchKeyEvent", values)
+
+    def drop_file(self, name: str, content: str) -> None:
+        """Drop a file on the page."""
+        self.run(
+            f"const held = new DataTransfer(); held.items.add(new File([{json.dumps(content)}], {name!r}));"
+            "document.getElementById('drop').dispatchEvent("
+            "new DragEvent('drop', {dataTransfer: held, bubbles: true, cancelable: true}));"
+        )
+        self.wait("!document.getElementById('file-form').hidden || !document.getElementById('file-problem').hidden")
