@@ -38,11 +38,25 @@ class Page:
     def shown(self, name: str) -> bool:
         return bool(self.run(f"return document.getElementById({name!r}).checkVisibility()"))
 
+    def focus(self) -> str:
+        """Name what has the focus."""
+        return str(self.run("const e = document.activeElement; return e.id || e.dataset.name || e.className"))
+
     def type(self, text: str) -> None:
         """Put a text in as if it had been pasted, and wait until all answers to it are there."""
+        self.put(text)
+        self.settled()
+
+    def put(self, text: str) -> None:
+        """Put a text in as if it had been pasted."""
         script = f"const t = document.getElementById('text'); t.value = {json.dumps(text)};"
         self.run(script + "t.dispatchEvent(new Event('input'));")
-        self.settled()
+
+    def marked(self) -> list[list[str]]:
+        """Give the words that are marked, each with how."""
+        marks = "[...document.querySelectorAll('#behind span')].map((each) => [each.textContent, each.className])"
+        found: list[list[str]] = self.run("return " + marks)
+        return found
 
     def settled(self) -> None:
         self.wait("!document.getElementById('verdict').classList.contains('stale')")

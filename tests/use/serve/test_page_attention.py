@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser import Browser
 from tests.use.serve.page import Page
 from tests.use.serve.running import Running
@@ -32,3 +34,26 @@ def test_arrow_keys_move_among_tokens(window: Browser, layered: Running) -> None
     place = page.run("return [...document.getElementById('tokens').children].indexOf(document.activeElement)")
     assert place == 1
     assert page.text("attention-said") != before
+
+
+def parts(character: str, count: int) -> list[tuple[str, str]]:
+    """A character in so many tokens, as they are shown, each with its title."""
+    return [("·" if number else character, f"part {number + 1} of “{character.strip()}”") for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("é 🐙 film", [("é", ""), *parts(" 🐙", 3), (" film", "")]),
+        ("ã É", [*parts("ã", 2), (" ", ""), *parts("É", 2)]),
+        ("🐙" * 30, parts("🐙", 3) * 21 + [("·", "a part of a character")]),
+    ],
+)
+def test_parts_of_a_character_are_shown_as_that_character(
+    text: str, shown: list[tuple[str, str]], window: Browser, layered: Running
+) -> None:
+    page = Page(window, layered)
+    page.type(text)
+    found = page.run("return [...document.getElementById('tokens').children].map((e) => [e.textContent, e.title])")
+    assert found == [list(each) for each in shown]
+    assert page.text("attention-said").startswith(shown[-1][1] or f"“{shown[-1][0].strip()}”")
