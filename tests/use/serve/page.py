@@ -10,7 +10,7 @@ from tests.browser import Browser
 from tests.use.serve.running import Running, wait_until
 
 WIDE, PHONE = 1200, 360
-KEYS = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, " ": 32}
+KEYS = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowUp": 38, "ArrowDown": 40, "Home": 36}
 
 
 class Page:
@@ -63,11 +63,25 @@ class Page:
         wait_until(lambda: self.server.service.idle)
         time.sleep(0.3)
 
-    def key(self, key: str, code: str = "") -> None:
-        """Press a key."""
-        for kind in ("rawKeyDown", "keyUp"):
-            values = {"type": kind, "key": key, "code": code or key, "windowsVirtualKeyCode": KEYS[key]}
-            self.window.tell("Input.dispatchKeyEvent", values)
+    def key(self, key: str) -> None:
+        """Press a key: one that is named, or one that writes a character."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        values = {"key": key, "text": text, "windowsVirtualKeyCode": KEYS.get(key, 0)}
+        for kind in ("keyDown" if text else "rawKeyDown", "keyUp"):
+            self.window.tell("Input.dispatchKeyEvent", {"type": kind, **values})
+
+    def keys(self, text: str) -> None:
+        """Write a text, key by key."""
+        for each in text:
+            self.key(each)
+
+    def tab_to(self, name: str) -> None:
+        """Press the tabulator until this has the focus."""
+        met = []
+        while name not in met:
+            self.key("Tab")
+            met.append(self.focus())
+            assert len(met) < 40, f"{name} is not among {met}"
 
     def drop_file(self, name: str, content: str) -> None:
         """Drop a file on the page."""
