@@ -165,7 +165,7 @@ async function explain(text, mine) {
   }
   const found = await ask("/explain", chosen ? { text, label: chosen } : { text }, mine.signal);
   if (mine !== asking) return;
-  const at = utf16(text), highest = found.words.reduce((most, each) => Math.max(most, Math.abs(each.weight)), SCALE);
+  const at = utf16(text), highest = found.words.reduce((high, each) => Math.max(high, Math.abs(each.weight)), SCALE);
   marks = found.words
     .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, level: level(each.weight, highest) }))
     .filter((each) => each.level > 0);
@@ -295,7 +295,7 @@ function bytesOf(token) {
   return coded ? [parseInt(coded[1], 16)] : [...token].map((each) => BYTES.get(each));
 }
 function decoded(bytes) {
-  try { return new TextDecoder("utf-8", { fatal: true }).decode(new Uint8Array(bytes)); } catch { return ""; }
+  try { return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(new Uint8Array(bytes)); } catch { return ""; }
 }
 function readable(tokens, text) {
   const even = (each) => each.normalize("NFKC").toLowerCase().trim(), read = even(text), shown = [];
@@ -429,7 +429,9 @@ class Rows {
       begin = place += text.startsWith("\r\n", place) ? 2 : 1;
     }
     this.rest = text.slice(begin);
-    if (this.rest.length > FIELD) throw new Error(`Line ${this.next}: the row goes on for more than ${FIELD.toLocaleString()} characters. Cut it, or close its quote.`);
+    if (this.rest.length > FIELD) {
+      throw new Error(`Line ${this.next}: the row goes on for more than ${FIELD.toLocaleString()} characters. Cut it, or close its quote.`);
+    }
     if (last && this.rest) throw new Error(`Line ${this.next}: a quote is opened and not closed.`);
   }
   field(text, place, last) {

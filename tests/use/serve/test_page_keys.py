@@ -61,21 +61,39 @@ def test_a_layer_and_a_head_are_chosen(window: Browser, layered: Running) -> Non
     assert f"({100 * highest:.1f} %)" in page.text("attention-said")
 
 
-def test_a_file_is_labelled_and_downloaded(page: Page, tmp_path: Path) -> None:
-    given, folder = tmp_path / "films.csv", tmp_path / "downloads"
-    given.write_text("id,text\n1,a good film\n2,a bad film\n", encoding="utf-8")
-    page.window.tell("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+def choose(page: Page, file: Path) -> None:
+    """Choose a file, in the dialog that the keys open; then the button that begins has the focus."""
     page.window.tell("Page.setInterceptFileChooserDialog", {"enabled": True})
     try:
         page.tab_to("csv")
         page.key("Enter")
         opened: list[dict[str, Any]] = []
         wait_until(lambda: opened.extend(page.window.events("Page.fileChooserOpened")) or opened)
-        files = {"files": [str(given)], "backendNodeId": opened[0]["backendNodeId"]}
-        page.window.tell("DOM.setFileInputFiles", files)
+        chosen = {"files": [str(file)], "backendNodeId": opened[0]["backendNodeId"]}
+        page.window.tell("DOM.setFileInputFiles", chosen)
     finally:
         page.window.tell("Page.setInterceptFileChooserDialog", {"enabled": False})
     page.wait("document.activeElement.id === 'start'")
+
+
+def test_a_file_that_was_mended_is_chosen_again(page: Page, tmp_path: Path) -> None:
+    given = tmp_path / "films.csv"
+    given.write_text("id,text\n1,a good film, really\n", encoding="utf-8")
+    choose(page, given)
+    page.key("Enter")
+    page.wait("!document.getElementById('file-problem').hidden && !document.getElementById('start').disabled")
+    given.write_text('id,text\n1,"a good film, really"\n', encoding="utf-8")
+    choose(page, given)
+    page.key("Enter")
+    page.wait("document.activeElement.id === 'download'")
+    assert not page.shown("file-problem")
+
+
+def test_a_file_is_labelled_and_downloaded(page: Page, tmp_path: Path) -> None:
+    given, folder = tmp_path / "films.csv", tmp_path / "downloads"
+    given.write_text("id,text\n1,a good film\n2,a bad film\n", encoding="utf-8")
+    page.window.tell("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+    choose(page, given)
     page.key("Enter")
     page.wait("document.activeElement.id === 'download'")
     page.key("Enter")
