@@ -57,8 +57,12 @@ class Browser:
 
     def requests(self) -> list[str]:
         """The addresses that were asked for since the last call."""
-        events = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]
-        return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        return [each["request"]["url"] for each in self.events("Network.requestWillBeSent")]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What Chromium has told of this kind since any events were last asked for."""
+        told = [json.loads(entry["message"])["message"] for entry in self._ask("se/log", {"type": "performance"})]
+        return [each["params"] for each in told if each["method"] == name]
 
     def picture(self, path: Path) -> Path:
         """Save a picture of the whole page, however long it is."""

@@ -7,6 +7,7 @@ const percent = (share) => share > 0.9995 && share < 1 ? "99.9 %" : `${(100 * sh
 const WAIT = 160;         // milliseconds without a key before the server is asked
 const SHOWN = 8;          // labels shown before "more"
 const WORDS = 8;          // words in the list
+const SCALE = 0.3;        // log-odds that are worth full strength, at least
 const FIELD = 4e6;        // characters of one row of a file
 let about = null;
 let token = "";
@@ -64,30 +65,28 @@ function typed() {
 }
 
 async function look(text) {
-  if (!text.trim()) { nothing(); return; }
+  if (!text.trim()) { nothing("Nothing to read yet."); return; }
   const mine = asking = new AbortController();
-  try {
+  // A failure is told by what it was: without its words marked, a label still stands.
+  const heed = (work, failed) => work.catch((error) => { if (mine === asking && error.name !== "AbortError") failed(error); });
+  const label = async () => {
     const found = (await ask("/classify", { text }, mine.signal)).results[0];
     if (mine !== asking) return;
     trouble("problem", null);
     verdict(found);
-    const jobs = [];
-    if (about.can.includes("explain")) jobs.push(explain(text, mine));
-    if (about.can.includes("attention")) jobs.push(attend(text, mine));
-    await Promise.all(jobs);
-  } catch (error) {
-    if (mine === asking && error.name !== "AbortError") { nothing(); trouble("problem", error); }
-  }
+    if (about.can.includes("explain")) heed(explain(text, mine), (error) => unmarked(`The words could not be marked. ${error.message}`));
+    if (about.can.includes("attention")) heed(attend(text, mine), (error) => noAttention(`Attention could not be shown. ${error.message}`));
+  };
+  await heed(label(), (error) => { nothing("No label for this text."); trouble("problem", error); });
 }
 
-function nothing() {
-  marks = [];
-  draw(lastText);
+function nothing(note) {
+  unmarked("");
   $("verdict").textContent = "–";
   $("verdict").classList.remove("stale");
-  $("verdict-note").textContent = "Nothing to read yet.";
+  $("verdict-note").textContent = note;
   $("bars").replaceChildren();
-  for (const id of ["more-bars", "carried", "legend", "problem"]) show(id, false);
+  for (const id of ["more-bars", "problem"]) show(id, false);
   $("said").textContent = "";
   if (about.can.includes("attention")) noAttention();
 }
@@ -150,22 +149,28 @@ function bars(rows) {
   });
 }
 
+function unmarked(why) {
+  marks = [];
+  draw(lastText);
+  show("carried", false);
+  show("legend", false);
+  $("unmarked").textContent = why;
+}
+
 async function explain(text, mine) {
-  if ([...text].length > about.limits.explain_characters) {
-    marks = [];
-    draw(text);
-    show("carried", false);
-    show("legend", false);
+  const most = about.limits.explain_characters;
+  if ([...text].length > most) {
+    unmarked(`Words are marked in texts of up to ${most.toLocaleString()} characters.`);
     return;
   }
   const found = await ask("/explain", chosen ? { text, label: chosen } : { text }, mine.signal);
   if (mine !== asking) return;
-  const at = utf16(text);
-  const highest = Math.max(0.7, ...found.words.map((each) => Math.abs(each.weight)));
+  const at = utf16(text), highest = found.words.reduce((high, each) => Math.max(high, Math.abs(each.weight)), SCALE);
   marks = found.words
-    .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, share: Math.abs(each.weight) / highest }))
-    .filter((each) => each.share >= 0.08);
+    .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, level: level(each.weight, highest) }))
+    .filter((each) => each.level > 0);
   draw(text);
+  $("unmarked").textContent = "";
   $("legend-label").textContent = found.label;
   show("legend", marks.length > 0);
   list(text, found.label);
@@ -174,18 +179,18 @@ async function explain(text, mine) {
 function list(text, label) {
   const seen = new Map();
   for (const each of marks) {
-    const word = text.slice(each.begin, each.end), key = word.toLowerCase();
-    const known = seen.get(key) || { word, weight: 0 };
+    const word = text.slice(each.begin, each.end), key = `${each.weight > 0} ${word.toLowerCase()}`;
+    const known = seen.get(key) || { word, weight: 0, level: 0 };
     known.weight += each.weight;
+    known.level = Math.max(known.level, each.level);
     seen.set(key, known);
   }
   const top = [...seen.values()].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, WORDS);
-  const highest = Math.max(0.7, ...top.map((each) => Math.abs(each.weight)));
-  $("words").replaceChildren(...top.map(({ word, weight }) => {
+  $("words").replaceChildren(...top.map(({ word, weight, level }) => {
     const item = document.createElement("li"), span = document.createElement("span"), number = document.createElement("small");
     span.textContent = word.length > 40 ? word.slice(0, 39) + "…" : word;
-    span.className = kind(weight, Math.abs(weight) / highest);
-    number.textContent = ` ${weight > 0 ? "+" : "−"}${Math.abs(weight).toFixed(1)}`;
+    span.className = kind(weight, level);
+    number.textContent = ` ${weight > 0 ? "+" : "−"}${Math.abs(weight).toFixed(2)}`;
     number.title = `${weight > 0 ? "for" : "against"} ${label}: what its log-odds lose without the word`;
     item.append(span, number);
     return item;
@@ -193,7 +198,12 @@ function list(text, label) {
   show("carried", top.length > 0);
 }
 
-const kind = (weight, share) => `${weight > 0 ? "for" : "against"} ${share > 0.55 ? "s3" : share > 0.25 ? "s2" : "s1"}`;
+// How strong a word is: from 1 to 3, or 0 where it is too faint to be marked. The rule is that of `highlight.py`.
+function level(weight, highest) {
+  const share = 3 * Math.abs(weight) / highest;
+  return share < 0.75 ? 0 : Math.max(1, Math.round(share));
+}
+const kind = (weight, level) => `${weight > 0 ? "for" : "against"} s${level}`;
 
 function utf16(text) {
   if (!/[\uD800-\uDFFF]/.test(text)) return (place) => place;
@@ -222,7 +232,7 @@ function draw(text) {
     if (each.begin < place) continue;
     parts.push(text.slice(place, each.begin));
     const span = document.createElement("span");
-    span.className = kind(each.weight, each.share);
+    span.className = kind(each.weight, each.level);
     span.textContent = text.slice(each.begin, each.end);
     parts.push(span);
     place = each.end;
@@ -232,14 +242,14 @@ function draw(text) {
 
 // Attention: a token is chosen; those it looks at are shaded.
 
-let attended = null, looking = 0;
+let attended = null, looking = 0, names = [];
 
-function noAttention() {
+function noAttention(note = "Type a text above: then choose a token, to see which others it looks at.") {
   attended = null;
   $("tokens").replaceChildren();
   show("square-figure", false);
   $("attention-said").textContent = "";
-  $("attention-note").textContent = "Type a text above: then choose a token, to see which others it looks at.";
+  $("attention-note").textContent = note;
 }
 
 async function attend(text, mine) {
@@ -251,11 +261,14 @@ async function attend(text, mine) {
   attended = found;
   if (!same) {
     looking = Math.max(0, found.tokens.length - 1);
-    $("tokens").replaceChildren(...found.tokens.map((each, place) => {
+    const shown = readable(found.tokens, text);
+    names = shown.map((each) => each.name);
+    $("tokens").replaceChildren(...shown.map(({ label, name, part }, place) => {
       const button = document.createElement("button");
       button.type = "button";
       button.className = "tok";
-      button.textContent = each;
+      button.textContent = label;
+      if (part) button.title = button.ariaLabel = name;
       button.addEventListener("click", () => choose(place));
       button.addEventListener("pointerenter", () => choose(place));
       button.addEventListener("focus", () => choose(place));
@@ -270,6 +283,45 @@ async function attend(text, mine) {
   square();
 }
 
+// Parts of characters come as their bytes, with a sign for each, or as <0x..>: the first part then shows what they make
+// together, and those behind it a dot.
+const BYTES = new Map();
+for (let byte = 0, more = 256; byte < 256; byte++) {
+  const printed = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+  BYTES.set(String.fromCodePoint(printed ? byte : more++), byte);
+}
+function bytesOf(token) {
+  const coded = /^<0x([0-9A-F]{2})>$/.exec(token);
+  return coded ? [parseInt(coded[1], 16)] : [...token].map((each) => BYTES.get(each));
+}
+function decoded(bytes) {
+  try { return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(new Uint8Array(bytes)); } catch { return ""; }
+}
+function readable(tokens, text) {
+  const even = (each) => each.normalize("NFKC").toLowerCase().trim(), read = even(text), shown = [];
+  const quoted = (label) => `“${label.trim() || "␣"}”`;
+  while (shown.length < tokens.length) {
+    const begin = shown.length, bytes = [];
+    let end = begin, label = "", cut = false;
+    while (!label && end < tokens.length && !bytesOf(tokens[end]).includes(undefined)) {
+      bytes.push(...bytesOf(tokens[end++]));
+      label = decoded(bytes);
+      cut = !label && end === tokens.length;
+      if (!read.includes(even(label))) label = "";
+    }
+    if (!label) {
+      end = begin + 1;
+      label = cut && !read.includes(even(tokens[begin])) ? "" : tokens[begin];
+    }
+    for (let place = begin; place < end; place++) {
+      const part = !label || end - begin > 1;
+      const name = !label ? "a part of a character" : part ? `part ${place - begin + 1} of ${quoted(label)}` : quoted(label);
+      shown.push({ label: label && place === begin ? label : "·", name, part });
+    }
+  }
+  return shown;
+}
+
 function choose(place) {
   if (!attended || !attended.tokens.length) return;
   looking = place;
@@ -280,9 +332,8 @@ function choose(place) {
     each.tabIndex = other === place ? 0 : -1;
   });
   const most = row.map((weight, other) => [weight, other]).sort((a, b) => b[0] - a[0]).slice(0, 3);
-  const quoted = (other) => `“${attended.tokens[other].trim() || "␣"}”`;
   $("attention-said").textContent =
-    `${quoted(place)} looks at ${most.map(([weight, other]) => `${quoted(other)} (${percent(weight)})`).join(", ")}`;
+    `${names[place]} looks at ${most.map(([weight, other]) => `${names[other]} (${percent(weight)})`).join(", ")}`;
   square();
 }
 
@@ -349,60 +400,67 @@ async function write(event) {
 // A file: read in pieces, labelled in batches, written in pieces. It is never in memory whole.
 
 class Rows {
-  // Cuts text that comes in pieces into rows of fields: quotes, doubled quotes, any line ends.
-  constructor(delimiter) { this.delimiter = delimiter; this.rest = ""; this.count = 0; }
+  // Cuts text that comes in pieces into rows of fields: quotes, doubled quotes, any line ends. Without a delimiter, every
+  // line is a row of one field, empty ones too, but for those at the end.
+  constructor(delimiter) {
+    this.delimiter = delimiter;
+    this.rest = "";
+    this.line = this.next = 1;  // where the row begins that was given last, and the one behind it
+    this.blank = 0;             // empty lines that are rows if another one follows
+  }
   *read(piece, last = false) {
     const text = this.rest + piece, size = text.length;
     let row = [], begin = 0, place = 0;
-    while (place < size || (last && begin < size)) {
+    while (begin < size) {
       const field = this.field(text, place, last);
       if (field === null) break;
       row.push(field.value);
       place = field.end;
-      const next = text[place];
-      if (next === this.delimiter) {
-        place += 1;
-        if (place === size && last) { row.push(""); yield this.whole(row); row = []; begin = place; }
-        continue;
+      if (text[place] === this.delimiter) { place += 1; continue; }
+      if (text[place] === "\r" && place + 1 === size && !last) break;
+      this.line = this.next;
+      this.next += 1 + lineEnds(text.slice(begin, place));
+      if (!this.delimiter && !row[0].trim()) this.blank += 1;
+      else {
+        for (; this.blank; this.blank--) yield [""];
+        if (place > begin) yield row;
       }
-      if (next === "\r" && place + 1 === size && !last) break;
-      place += next === "\r" && text[place + 1] === "\n" ? 2 : 1;
-      if (row.length > 1 || row[0] !== "") yield this.whole(row);
       row = [];
-      begin = Math.min(place, size);
+      begin = place += text.startsWith("\r\n", place) ? 2 : 1;
     }
     this.rest = text.slice(begin);
-    if (this.rest.length > FIELD) throw new Error(`Row ${this.count + 1} never ends: a quote is opened and not closed.`);
-    if (last && this.rest) throw new Error(`Row ${this.count + 1}: a quote is opened and not closed.`);
+    if (this.rest.length > FIELD) {
+      throw new Error(`Line ${this.next}: the row goes on for more than ${FIELD.toLocaleString()} characters. Cut it, or close its quote.`);
+    }
+    if (last && this.rest) throw new Error(`Line ${this.next}: a quote is opened and not closed.`);
   }
-  whole(row) { this.count += 1; return row; }
   field(text, place, last) {
-    if (text[place] !== '"') {
+    if (!this.delimiter || text[place] !== '"') {
       let end = place;
       while (end < text.length && text[end] !== this.delimiter && text[end] !== "\n" && text[end] !== "\r") end++;
       return end === text.length && !last ? null : { value: text.slice(place, end), end };
     }
     let value = "", from = place + 1;
     for (;;) {
-      const quote = text.indexOf('"', from);
-      if (quote < 0 || (quote + 1 === text.length && !last)) return null;
+      const quote = text.indexOf('"', from), end = quote + 1;
+      if (quote < 0 || (end === text.length && !last)) return null;
       value += text.slice(from, quote);
-      if (text[quote + 1] !== '"') {
-        let end = quote + 1;
-        while (end < text.length && text[end] !== this.delimiter && text[end] !== "\n" && text[end] !== "\r") end++;
-        return end === text.length && !last ? null : { value: value + text.slice(quote + 1, end), end };
+      if (text[end] !== '"') {
+        if (end === text.length || [this.delimiter, "\n", "\r"].includes(text[end])) return { value, end };
+        throw new Error(`Line ${this.next}: a quote is not closed as it should be. Close it, and double every quote inside a quoted field ("").`);
       }
       value += '"';
-      from = quote + 2;
+      from = end + 1;
     }
   }
 }
+const lineEnds = (text) => text.split(/\r\n|\r|\n/).length - 1;
 window.rehead = { Rows };
 
 let file = null, first = [], delimiter = ",", labelling = null;
 
 async function take(given) {
-  if (!given) return;
+  if (!given || labelling) return;
   trouble("file-problem", null);
   show("download", false);
   show("progress", false);
@@ -410,12 +468,12 @@ async function take(given) {
   file = given;
   try {
     const head = new TextDecoder("utf-8", { fatal: true }).decode(await given.slice(0, 65536).arrayBuffer(), { stream: true });
-    const line = head.split(/\r?\n|\r/, 1)[0];
-    delimiter = [",", ";", "\t"].map((each) => [line.split(each).length, each]).sort((a, b) => b[0] - a[0])[0][1];
+    delimiter = delimiterOf(given.name, head.split(/\r?\n|\r/, 1)[0]);
     first = [];
     for (const row of new Rows(delimiter).read(head, given.size <= 65536)) if (first.push(row) > 20) break;
     if (!first.length) throw new Error("There is no row in this file, or its first one is too long.");
-    $("has-header").checked = headed(first);
+    show("table", delimiter !== "");
+    $("has-header").checked = delimiter !== "" && headed(first);
     $("file-name").textContent = `${given.name} · ${size(given.size)}`;
     columns(guess(first));
     show("file-form");
@@ -427,7 +485,15 @@ async function take(given) {
   }
 }
 const size = (bytes) => bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
+const DELIMITERS = { ",": "comma", ";": "semicolon", "\t": "tab" };
 const KNOWN = ["text", "review", "sentence", "document", "content", "body", "comment", "message", "tweet", "title"];
+
+function delimiterOf(name, line) {
+  // None in plain text, whose lines are texts; a tab in .tsv; else the one that the first line has most of.
+  if (/\.txt$/i.test(name)) return "";
+  if (/\.tsv$/i.test(name)) return "\t";
+  return Object.keys(DELIMITERS).sort((a, b) => line.split(b).length - line.split(a).length)[0];
+}
 
 function headed(rows) {
   const [top, ...others] = rows, names = top.map((each) => each.trim().toLowerCase());
@@ -468,13 +534,18 @@ async function labelFile(event) {
   event.preventDefault();
   if (labelling || !file) return;
   const mine = labelling = new AbortController(), given = file, column = Number($("column").value);
-  const busy = (yes) => { show("stop", yes); $("start").disabled = $("column").disabled = $("has-header").disabled = yes; };
+  const busy = (yes) => {
+    show("stop", yes);
+    for (const id of ["csv", "column", "has-header", "start"]) $(id).disabled = yes;
+  };
   busy(true);
+  $("stop").focus();
   show("download", false);
   show("progress");
   trouble("file-problem", null);
-  const out = new Output(delimiter), began = Date.now();
-  let done = 0, skipped = 0, read = 0, batch = [], weight = 0, header = $("has-header").checked;
+  const out = new Output(delimiter || ","), began = Date.now(), named = $("has-header").checked;
+  let done = 0, skipped = 0, read = 0, batch = [], weight = 0, width = 0;
+  if (!delimiter) out.header(["text"]);
   const flush = async () => {
     const asked = batch.filter((each) => each.send);
     const results = asked.length ? (await patiently({ texts: asked.map((each) => each.text) }, mine.signal)).results : [];
@@ -496,8 +567,10 @@ async function labelFile(event) {
       over = piece.done;
       read += over ? 0 : piece.value.length;
       for (const row of rows.read(over ? decoder.decode() : decoder.decode(piece.value, { stream: true }), over)) {
-        if (header) { out.header(row); header = false; continue; }
-        out.begin(row.length);
+        if (width && row.length !== width) throw new Error(`Line ${rows.line}: ${uneven(row.length, width, named)}`);
+        const header = named && !width;
+        width = row.length;
+        if (header) { out.header(row); continue; }
         const text = whole(row[column] || ""), length = text.length;
         const send = text.trim() !== "" && [...text].length <= about.limits.characters && 6 * length < about.limits.body_bytes;
         if (batch.length && (weight + 6 * length > about.limits.body_bytes / 2 || batch.length >= Math.min(128, about.limits.texts))) await flush();
@@ -511,19 +584,26 @@ async function labelFile(event) {
     if (link.href) URL.revokeObjectURL(link.href);
     link.blob = out.blob();
     link.href = URL.createObjectURL(link.blob);
-    link.download = given.name.replace(/(\.[^.]*)?$/, "-labelled$1");
+    link.download = given.name.replace(/(\.[^.]*)?$/, delimiter ? "-labelled$1" : "-labelled.csv");
     link.textContent = `Download ${link.download}`;
     show("download");
-    link.focus();
     const left = skipped ? `; ${skipped.toLocaleString()} empty or too long, left without a label` : "";
     $("file-said").textContent = `Done: ${done.toLocaleString()} rows${left}.`;
   } catch (error) {
-    if (error.name === "AbortError") $("file-said").textContent = `Stopped after ${done.toLocaleString()} rows.`;
-    else trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
+    $("file-said").textContent = `Stopped after ${done.toLocaleString()} rows.`;
+    if (error.name !== "AbortError") trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
   } finally {
     labelling = null;
+    const here = $("file").contains(document.activeElement);
     busy(false);
+    if (here) $($("download").hidden ? "start" : "download").focus();
   }
+}
+
+function uneven(fields, width, named) {
+  const found = fields === 1 ? "1 field" : `${fields} fields`;
+  return `${found}, but the ${named ? "header names" : "first row has"} ${width}. `
+    + `Put quotes around a field that holds a ${DELIMITERS[delimiter]} or a line break.`;
 }
 
 async function patiently(body, signal) {
@@ -539,18 +619,15 @@ async function patiently(body, signal) {
 
 class Output {
   // The rows as they were, with label and probabilities behind, as `rehead predict` writes them.
-  constructor(delimiter) { this.delimiter = delimiter; this.parts = []; this.lines = []; this.size = 0; this.width = 0; }
-  begin(width) { this.width = this.width || width; }
+  constructor(delimiter) { this.delimiter = delimiter; this.parts = []; this.lines = []; this.size = 0; }
   header(row) {
     const taken = new Set(row);
     const free = (name) => { while (taken.has(name)) name = `predicted_${name}`; taken.add(name); return name; };
-    this.begin(row.length);
     this.line([...row, ...[about.several ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
   }
   row(row, found) {
-    const own = row.concat(Array(Math.max(0, this.width - row.length)).fill(""));
     const label = !found ? "" : about.several ? found.labels.join("|") : found.label;
-    this.line([...own, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
+    this.line([...row, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
   }
   line(cells) {
     const quoted = cells.map((each) => each.includes('"') || each.includes(this.delimiter) || /[\r\n]/.test(each) ? `"${each.replaceAll('"', '""')}"` : each);
@@ -609,6 +686,7 @@ $("square").addEventListener("pointermove", (event) => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", square);
 $("writer-form").addEventListener("submit", write);
+$("csv").addEventListener("click", () => { $("csv").value = ""; });  // the same file may have been mended
 $("csv").addEventListener("change", () => { take($("csv").files[0]); });
 $("has-header").addEventListener("change", () => columns(Number($("column").value)));
 $("column").addEventListener("change", sample);

@@ -9,6 +9,8 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra: pip install 'rehead[serve]'")
 pytest.importorskip("uvicorn", reason="needs the extra: pip install 'rehead[serve]'")
 
+from tests.browser import Browser, browser
+from tests.use.serve.page import Page
 from tests.use.serve.running import Running, classifier, running, writer
 
 
@@ -28,3 +30,14 @@ def layered() -> Iterator[Running]:
 def writing() -> Iterator[Running]:
     with running(writer(), generate_tokens=30) as each:
         yield each
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as each:
+        yield each
+
+
+@pytest.fixture
+def page(window: Browser, server: Running) -> Page:
+    return Page(window, server)
