@@ -138,12 +138,12 @@ class Lane:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits, and nothing is being computed."""
+        """Whether nobody waits for anything."""
         with self._changed:
-            return not self._waiting and not self._busy
+            return not self._waiting and all(job.dropped for job in self._busy)
 
     def end(self, seconds: float) -> None:
-        """Take nothing more, finish what is there, end the thread."""
+        """Take nothing more, finish what is there, end the thread; do not wait longer than this."""
         with self._changed:
             self._ending = True
             self._changed.notify()

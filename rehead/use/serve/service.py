@@ -6,6 +6,7 @@ computed in the threads of two lanes: labels in one, what takes long in the othe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,13 +85,19 @@ class Service:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was accepted is done."""
+        """Whether everything is done that somebody waits for."""
         return self.labels_lane.empty and self.slow_lane.empty
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is being computed, and nothing will be."""
+        return not self.labels_lane.alive and not self.slow_lane.alive
+
     def end(self, seconds: float) -> None:
-        """Finish what is there, and take nothing more."""
-        self.labels_lane.end(seconds)
-        self.slow_lane.end(seconds)
+        """Finish what is there, and take nothing more; do not wait longer than this."""
+        until = time.monotonic() + seconds
+        for lane in (self.labels_lane, self.slow_lane):
+            lane.end(max(0.0, until - time.monotonic()))
 
     def about(self) -> dict[str, Any]:
         """Say what can be asked for, and what is taken."""
