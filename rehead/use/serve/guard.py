@@ -90,6 +90,8 @@ class Guard:
                 body = await self._body(headers, receive)
                 await sending.answer(200, to_json(await self.posts[path](body, scope["state"])))
             else:
+                if scope["method"] == "HEAD":  # uvicorn sends the head alone
+                    scope = {**scope, "method": "GET"}
                 await self.app(scope, receive, sending)
         except RefusedError as refused:
             self.given_up += let_in and self.draining and refused.status == 503
@@ -104,9 +106,10 @@ class Guard:
             if not sending.status:
                 await sending.answer(500, to_json({"error": "something went wrong in the server; its log says where."}))
         seconds = time.perf_counter() - began
-        self.metrics.answered(path, sending.status, seconds)
+        status = scope["state"].get("refused", sending.status)  # by the connection, or by us
+        self.metrics.answered(path, status, seconds)
         if self.log_requests:
-            logger.info("%s %s %d %.1f ms", _known(scope["method"]), path, sending.status, 1000 * seconds)
+            logger.info("%s %s %d %.1f ms", _known(scope["method"]), path, status, 1000 * seconds)
 
     def _may_ask(self, scope: Scope, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Refuse whoever may not ask; give the headers that allow a page of others to read the answer."""

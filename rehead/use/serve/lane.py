@@ -5,8 +5,8 @@ ask all the time, a batch that is just done sends its askers off, who come back 
 the thread then waits for company, a few milliseconds at most, before it begins the next.
 
 What nobody waits for any more is not computed: a request that has timed out, or whose client has left, is taken out of
-the queue; of one that is being computed already the answer is thrown away. Whoever computes for long can ask
-(`Job.dropped`), and stop.
+the queue; of one that is being computed already the answer is thrown away. Whoever computes for long looks up from
+time to time (`Job.look`), and so stops.
 
 A server has two lanes, one for labels and one for what takes long (explanations, attention, generated text), so that
 nobody who wants a label waits for a story.
@@ -59,6 +59,11 @@ class Job:
     dropped: bool = False
     "Nobody waits for it any more."
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def look(self) -> None:
+        """Raise `DroppedError` if nobody waits for it any more."""
+        if self.dropped:
+            raise DroppedError
 
 
 Compute = Callable[[Sequence[Job]], Sequence[Any]]

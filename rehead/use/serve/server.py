@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 guard,
-                http=PatientProtocol.limited_to(options.connections, options.receive_seconds),
+                http=PatientProtocol.limited_to(options.connections, options.receive_seconds, service.metrics),
                 ws="none",
                 lifespan="off",
                 log_config=None,

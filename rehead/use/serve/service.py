@@ -24,7 +24,7 @@ from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
 from rehead.use.serve.answers import RefusedError
-from rehead.use.serve.lane import DroppedError, FullError, GoneError, Job, Lane, LateError
+from rehead.use.serve.lane import FullError, GoneError, Job, Lane, LateError
 from rehead.use.serve.metrics import Metrics
 from rehead.use.serve.options import Limits
 from rehead.use.serve.requests import Attention, Classify, Explain, Generate, Kinds
@@ -114,7 +114,7 @@ class Service:
                 "body_bytes": limits.body_bytes,
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "explain_characters": limits.explained,
+                "explain_characters": limits.explained(layers=self.layers > 0),
                 "generate_tokens": limits.generate_tokens,
             },
         }
@@ -133,7 +133,7 @@ class Service:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
         if asked.label is not None and asked.label not in self.labeller.names:
             raise RefusedError(422, "label: not one of this classifier's. They are in /about.")
-        return await self._slowly(lambda job: self._explain(asked), claim)
+        return await self._slowly(lambda job: self._explain(asked, job), claim)
 
     async def attention(self, asked: Attention, claim: dict[str, Any]) -> dict[str, Any]:
         """Show which token looks at which."""
@@ -188,9 +188,9 @@ class Service:
     def _slow(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         return [job.what(job) for job in jobs]
 
-    def _explain(self, asked: Explain) -> dict[str, Any]:
+    def _explain(self, asked: Explain, job: Job) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        found = explain(self.labeller, [asked.text], label=asked.label)[0]
+        found = explain(self.labeller, [asked.text], label=asked.label, look=job.look)[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
         return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}
 
@@ -222,14 +222,10 @@ class Service:
             top_p=asked.top_p,
             repetition_penalty=asked.repetition_penalty,
         )
-
-        def look(*_: object) -> None:
-            if job.dropped:
-                raise DroppedError
-
         ids, window = prompt_ids(tokenizer, asked.prompt), longest_read(self.run)
         written = write(
-            model, tokenizer, ids, sampling, tokens=asked.tokens, seed=asked.seed, window=window, show=look
+            model, tokenizer, ids, sampling, tokens=asked.tokens, seed=asked.seed, window=window,
+            show=lambda *_: job.look(),
         )[0]  # fmt: skip
         return {"text": written.text, "tokens": len(written.ids), "ended": written.ended}
 

@@ -180,9 +180,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = classifier().tokenizer
     assert tokenizer is not None
     config = preset("lab", ntokens=tokenizer.vocab_size, nhid=256)
-    return save(
-        Run(Model(config, Classifier(classes=2)).eval(), tokenizer, ["a", "b"]), tmp_path_factory.mktemp("runs") / "slow"
-    )
+    run = Run(Model(config, Classifier(classes=2)).eval(), tokenizer, ["a", "b"])
+    return save(run, tmp_path_factory.mktemp("runs") / "slow")
 
 
 @pytest.mark.parametrize(("seconds", "signals"), [(0.5, [signal.SIGTERM]), (60, [signal.SIGINT, signal.SIGINT])])

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -397,6 +398,37 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
         wait_until(lambda: len(steps) > 2)
         connection.close()
         wait_until(lambda: writing.service.slow_lane.empty)
+        assert writing.post("/generate", {"tokens": 1})[0] == 200  # behind the other, whose steps are counted by then
         assert len(steps) < 30
     finally:
         del writing.service.run.model.base.read_on
+
+
+def test_an_explanation_that_nobody_waits_for_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rehead.use.without.BATCH", 1)
+    body = json.dumps({"text": "good film " * 20}).encode()
+    with running(classifier("lab")) as server:
+        head, base, batches = HEAD.replace(b"/classify", b"/explain"), server.service.run.model.base, []
+        real = base.embed
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            batches.append(1)
+            time.sleep(0.02)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(base, "embed", slow)
+        connection = server.connect()
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: len(batches) > 2)
+        connection.close()
+        wait_until(lambda: server.service.slow_lane.empty)
+        assert server.post("/attention", {"text": "a"})[0] == 200  # behind it, in the same lane
+        assert len(batches) < 40
+
+
+def test_explanations_by_layers_are_of_shorter_texts(server: Running, layered: Running) -> None:
+    assert layered.get("/about")[1]["limits"]["explain_characters"] == 2000
+    assert layered.post("/explain", {"text": "x" * 2001})[0] == 422
+    assert layered.post("/classify", {"text": "x" * 2001})[0] == 200
+    assert server.post("/explain", {"text": "x" * 1000})[0] == 200
+    assert server.get("/about")[1]["limits"]["explain_characters"] == 1000, "no more than any text"
