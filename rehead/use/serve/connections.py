@@ -19,7 +19,7 @@ from rehead.use.serve.lane import GoneError
 from rehead.use.serve.metrics import Metrics
 
 HEAD_BYTES = 65_536  # the longest head of a request
-ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)(.*)", re.DOTALL)  # a whole address, which names the host
+ABSOLUTE = re.compile(rb"[A-Za-z][^/?#:]*://([^/?#]*)(.*)", re.DOTALL)  # a whole address, which names the host
 
 
 class Together:

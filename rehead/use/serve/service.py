@@ -133,6 +133,8 @@ class Service:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
         if asked.label is not None and asked.label not in self.labeller.names:
             raise RefusedError(422, "label: not one of this classifier's. They are in /about.")
+        if not asked.text.strip():
+            return {"label": None, "probability": None, "words": []}
         return await self._slowly(lambda job: self._explain(asked, job), claim)
 
     async def attention(self, asked: Attention, claim: dict[str, Any]) -> dict[str, Any]:
@@ -165,22 +167,25 @@ class Service:
     # What is computed, in the lanes' threads.
 
     def _label(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]]]:
-        """Give each text of each job its label and probabilities, all of them read together."""
+        """Give each text of each job its label and probabilities, all of them read together; blank ones get none."""
         labeller = self.labeller
         assert labeller is not None  # noqa: S101 (there is no such route without)
-        given = labeller.probabilities([text for job in jobs for text in job.what[0]])
+        given = labeller.probabilities([text for job in jobs for text in job.what[0] if text.strip()])
         every, rows = labeller.labels(given), given.tolist()
         found, end = [], 0
         for job in jobs:
-            begin, end = end, end + job.texts
-            threshold = job.what[1]
+            texts, threshold = job.what
+            begin, end = end, end + sum(1 for text in texts if text.strip())
             chosen = labeller.labels(given[begin:end], sure=threshold) if threshold else every[begin:end]
-            found.append([self._described(*each) for each in zip(chosen, rows[begin:end], strict=True)])
+            said = zip(chosen, rows[begin:end], strict=True)
+            found.append([self._described(*(next(said) if text.strip() else (None, None))) for text in texts])
         return found
 
-    def _described(self, labels: Labels | None, row: list[float]) -> dict[str, Any]:
+    def _described(self, labels: Labels | None, row: list[float] | None) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
+        probabilities = None
+        if row is not None:
+            probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
         if self.labeller.several:
             return {"labels": labels, "probabilities": probabilities}
         return {"label": None if labels is None else labels[0], "probabilities": probabilities}

@@ -187,6 +187,37 @@ def test_empty_lines_do_not_keep_a_connection() -> None:
         wait_until(lambda: not server.server.server_state.connections)
 
 
+def test_what_the_connection_refuses_is_counted_and_carries_the_safe_headers() -> None:
+    with running(classifier(), receive_seconds=0.3, connections=2) as server:
+        answers = [
+            server.raw(b"nonsense\r\n\r\n"),
+            server.raw(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000),
+            server.raw(b"GET / HTTP/1.1\r\nX: "),
+            server.raw(HEAD + b"Content-Length: 50\r\n\r\n{"),
+            server.raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        ]
+        held = [server.connect() for _ in range(2)]
+        wait_until(lambda: len(server.server.server_state.connections) == 2)
+        answers.append(server.raw())
+        for each in held:
+            each.close()
+        wait_until(lambda: not server.server.server_state.connections)
+        counts = server.get("/metrics")[1]
+    assert [status(each) for each in answers] == [400, 431, 408, 408, 400, 503]
+    for answer in answers:
+        assert b"x-content-type-options: nosniff\r\n" in answer
+        assert b"cache-control: no-store\r\n" in answer
+    counted = [line for line in counts.splitlines() if line.startswith("rehead_requests_total")]
+    assert sorted(counted) == [
+        'rehead_requests_total{path="(none)",status="400"} 1.0',
+        'rehead_requests_total{path="(none)",status="408"} 1.0',
+        'rehead_requests_total{path="(none)",status="431"} 1.0',
+        'rehead_requests_total{path="(none)",status="503"} 1.0',
+        'rehead_requests_total{path="/classify",status="400"} 1.0',
+        'rehead_requests_total{path="/classify",status="408"} 1.0',
+    ]
+
+
 def test_a_body_shorter_than_it_says_waits_for_the_rest_and_no_longer() -> None:
     with running(classifier(), receive_seconds=0.3) as server:
         answer = server.raw(HEAD + b'Content-Length: 50\r\n\r\n{"text": "a"}')
