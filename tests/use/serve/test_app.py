@@ -131,6 +131,11 @@ def test_text_is_written_as_rehead_generate_does(writing: Running) -> None:
     assert writing.post("/generate", {})[0] == 200
 
 
+def test_seeds_are_whole_numbers_that_every_reader_of_json_has(writing: Running) -> None:
+    assert writing.post("/generate", {"seed": 2**53 - 1})[0] == 200
+    assert writing.post("/generate", {"seed": 2**53})[0] == 422
+
+
 def test_a_run_that_writes_offers_that_alone(writing: Running) -> None:
     about = writing.get("/about")[1]
     assert about["can"] == ["generate"]
