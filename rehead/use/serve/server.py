@@ -77,16 +77,11 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal, and have done with it: it is not raised again afterwards."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+        """End on a signal, and have done with it: it is not raised again, and more of them disturb nothing."""
+        if threading.current_thread() is threading.main_thread():
+            for each in SIGNALS:
+                signal.signal(each, self.handle_exit)
+        yield
 
 
 def bind(host: str, port: int) -> socket.socket:
