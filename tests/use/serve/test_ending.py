@@ -188,7 +188,8 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_there_is_no_time_for_is_given_up_and_said(
     seconds: float, signals: list[signal.Signals], slow: Path
 ) -> None:
-    with Process(slow, "--seconds", str(seconds)) as process, ThreadPoolExecutor(1) as pool:
+    server = Process(slow, "--seconds", str(seconds), OMP_NUM_THREADS="1")
+    with server as process, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(process.post, json.dumps({"texts": MANY}).encode())
         wait_until(lambda: f"rehead_texts_total {len(MANY)}.0" in process.get("/metrics"))
         for each in signals[:-1]:
