@@ -16,7 +16,7 @@ ways fare that were tried: docs/explaining.md, bench/explain.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +58,13 @@ class Explanation:
         return {"text": self.text, "label": self.label, "probability": self.probability, "words": words}
 
 
-def explain(labeller: Labeller, texts: Sequence[str], *, label: str | None = None) -> list[Explanation]:
+def explain(
+    labeller: Labeller, texts: Sequence[str], *, label: str | None = None, look: Callable[[], None] = lambda: None
+) -> list[Explanation]:
     """Explain the label of each text, or what speaks for and against the one that is named.
 
-    Where a text may have several labels, it is the likeliest of those it is given; of all, if it is given none.
+    Where a text may have several labels, it is the likeliest of those it is given; of all, if it is given none. `look`
+    is called again and again while layers read; what it raises ends the work.
     """
     if label is not None and label not in labeller.names:
         raise UserError(f"there is no label {shown(label)}. Choose one of: {', '.join(labeller.names)}.")
@@ -71,13 +74,15 @@ def explain(labeller: Labeller, texts: Sequence[str], *, label: str | None = Non
     for text, row, labels in zip(texts, probabilities, given, strict=True):
         among = [label] if label is not None else [*(labels or labeller.names)]
         chosen = max((labeller.names.index(name) for name in among), key=lambda place: row[place])
-        spans, weights = word_weights(labeller, text, chosen)
+        spans, weights = word_weights(labeller, text, chosen, look)
         words = [Word(*span, float(weight)) for span, weight in zip(spans, weights, strict=True)]
         explanations.append(Explanation(text, labeller.names[chosen], float(row[chosen]), words))
     return explanations
 
 
-def word_weights(labeller: Labeller, text: str, label: int) -> tuple[list[Span], NDArray[np.float64]]:
+def word_weights(
+    labeller: Labeller, text: str, label: int, look: Callable[[], None] = lambda: None
+) -> tuple[list[Span], NDArray[np.float64]]:
     """Find the words of a text, and what each does to a label's log-odds."""
     run = labeller.run
     if run.tokenizer is None:
@@ -93,7 +98,7 @@ def word_weights(labeller: Labeller, text: str, label: int) -> tuple[list[Span],
         exact += vector_scores_without(run.model, ids, every, reading)
         return spans, _shared(fall(exact, label, several=labeller.several), word)
     alone = Groups(touch.token, touch.word, len(spans))  # a group for each word where it stands
-    scores = vector_scores_blank(run.model, ids, alone, reading) + exact[0]
+    scores = vector_scores_blank(run.model, ids, alone, reading, look) + exact[0]
     exact += scores[0] - exact[0]
     weights = fall(scores, label, several=labeller.several)
     return spans, weights + _shared(fall(exact, label, several=labeller.several), word)

@@ -25,17 +25,20 @@ class Refusal(BaseModel):
 class Labelled(BaseModel):
     """The label of a text."""
 
-    label: str | None = Field(description="The likeliest label; null where the classifier is less sure than asked.")
-    probabilities: dict[str, float]
+    label: str | None = Field(
+        description="The likeliest label; null where the classifier is less sure than asked, and of a blank text."
+    )
+    probabilities: dict[str, float] | None = Field(description="By label; null of a blank text.")
 
 
 class SeveralLabelled(BaseModel):
     """The labels of a text, of which it may have any number."""
 
     labels: list[str] | None = Field(
-        description="Those above their thresholds; null where the classifier is less sure than asked."
+        description="Those above their thresholds; null where the classifier is less sure than asked, and of a blank "
+        "text."
     )
-    probabilities: dict[str, float]
+    probabilities: dict[str, float] | None = Field(description="By label; null of a blank text.")
 
 
 class Classified(BaseModel):
@@ -61,8 +64,8 @@ class Word(BaseModel):
 class Explained(BaseModel):
     """Which words carried the decision."""
 
-    label: str
-    probability: float
+    label: str | None = Field(description="The label that is explained; null of a blank text.")
+    probability: float | None = Field(description="Of the label; null of a blank text.")
     words: list[Word]
 
 

@@ -215,4 +215,5 @@ async def _not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 (it is registered for these)
     said = {404: "there is nothing at this path. Look at /docs.", 405: "this path is not asked for like that."}
     message = said.get(error.status_code, "the request cannot be served.")
-    return Response(to_json({"error": message}), error.status_code, headers=dict(error.headers or {}), media_type=JSON)
+    headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
+    return Response(to_json({"error": message}), error.status_code, headers=headers, media_type=JSON)

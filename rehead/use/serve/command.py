@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from rehead.errors import UserError
@@ -10,8 +11,8 @@ from rehead.use.serve.options import ServeOptions, check_options, find_token
 __all__ = ["ServeOptions", "command"]
 
 
-def command(options: ServeOptions) -> None:
-    """Run the command."""
+def command(options: ServeOptions) -> int:
+    """Run the command; return 0 if everything was answered, else what a shell says of a process ended by a signal."""
     token = find_token(options.token_file)
     check_options(options, token)
     try:
@@ -30,6 +31,15 @@ def command(options: ServeOptions) -> None:
         print(f"serving {options.run} at {address(taken)}", flush=True)
         if not options.quiet:
             print(f"it can: {', '.join(service.can)}. Ctrl-C ends it.", file=sys.stderr, flush=True)
-        serve(guard, service, options, taken)
-    if not options.quiet:
+        signum = serve(guard, service, options, taken)
+    code = 0
+    if guard.given_up:
+        code = 128 + signum
+        print(f"ended: for {guard.given_up:,} of the requests that were accepted there was no time.", file=sys.stderr)
+    elif not options.quiet:
         print("ended: everything that was accepted has been answered.", file=sys.stderr)
+    if not service.ended:  # torch must not be taken down while a thread computes with it: that aborts the process
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -8,15 +8,18 @@ them are answered one after the other.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from rehead.use.serve.answers import to_json
-from rehead.use.serve.guard import log_failure
+from rehead.use.serve.guard import SAFE_HEADERS, log_failure
 from rehead.use.serve.lane import GoneError
+from rehead.use.serve.metrics import Metrics
 
 HEAD_BYTES = 65_536  # the longest head of a request
+ABSOLUTE = re.compile(rb"[A-Za-z][^/?#:]*://([^/?#]*)(.*)", re.DOTALL)  # a whole address, which names the host
 
 
 class Together:
@@ -54,8 +57,9 @@ class Together:
 class PatientProtocol(HttpToolsProtocol):
     """One connection. `limited_to` makes the class for a server's limits."""
 
-    receive_seconds = 10.0
-    most = 512
+    receive_seconds: float
+    most: int
+    metrics: Metrics
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 (those of uvicorn)
         super().__init__(*arguments, **settings)
@@ -69,9 +73,10 @@ class PatientProtocol(HttpToolsProtocol):
         "Nothing more that comes is looked at."
 
     @classmethod
-    def limited_to(cls, connections: int, receive_seconds: float) -> type[PatientProtocol]:
-        """Make a class of connections with these limits."""
-        return type("LimitedProtocol", (cls,), {"most": connections, "receive_seconds": receive_seconds})
+    def limited_to(cls, connections: int, receive_seconds: float, metrics: Metrics) -> type[PatientProtocol]:
+        """Make a class of connections with these limits, which are counted here."""
+        own = {"most": connections, "receive_seconds": receive_seconds, "metrics": metrics}
+        return type("LimitedProtocol", (cls,), own)
 
     # What the transport calls.
 
@@ -133,6 +138,10 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Answer the request, if none before it is still being answered."""
+        if absolute := ABSOLUTE.fullmatch(self.url):
+            authority, rest = absolute.groups()
+            self.url = rest if rest.startswith(b"/") else b"/" + rest
+            self.headers[:] = [(b"host", authority), *(each for each in self.headers if each[0] != b"host")]
         super().on_headers_complete()
         self._head = None
         if self._answering is None or self._answering.response_complete:
@@ -205,13 +214,19 @@ class PatientProtocol(HttpToolsProtocol):
             self.pipeline.clear()
             before.keep_alive = False  # what was asked for in order is answered first, and that is the end
             return
+        if (refused is None or not refused.response_started) and not self.transport.is_closing():
+            body = to_json({"error": message})
+            own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            headers = [*self.server_state.default_headers, *own, *SAFE_HEADERS, (b"connection", b"close")]
+            lines = b"".join(b"%s: %s\r\n" % each for each in headers)
+            self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+            if refused is None:
+                self.metrics.refused(status)
+            else:
+                refused.scope["state"]["refused"] = status  # the guard counts it, by its path
         if refused is not None and not refused.response_complete:
             refused.disconnected = True
             refused.message_event.set()
-        if (refused is None or not refused.response_started) and not self.transport.is_closing():
-            body = to_json({"error": message})
-            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            self.transport.write(STATUS_LINE[status] + head + body)
         self._close()
 
     def _close(self) -> None:

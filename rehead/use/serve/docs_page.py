@@ -109,5 +109,5 @@ def _kind(field: dict[str, Any]) -> str:
         kind += f", {field['minItems']} to {field['maxItems']:,}"
     if "maximum" in field:
         least = field.get("minimum", field.get("exclusiveMinimum"))
-        kind += f", {least:g} to {field['maximum']:g}"
+        kind += f", {least:,.16g} to {field['maximum']:,.16g}"
     return kind + (f"; usual {field['default']}" if field.get("default") not in (None, "") else "")

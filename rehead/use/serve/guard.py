@@ -9,6 +9,7 @@ Nothing of a request but its method and a path of our own is ever logged: a text
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -31,6 +32,7 @@ Endpoint = Callable[[bytes, dict[str, Any]], Awaitable[dict[str, Any]]]
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz"}  # asked for without a token: they tell nothing
 PROBES = {"/healthz", "/readyz"}
+GIVEN_UP = "the server is ending, and there is no time left for this request."
 SAFE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -67,6 +69,8 @@ class Guard:
         self.names = None if names is None else {name.lower() for name in names}
         self.origins = {origin.lower() for origin in origins}
         self.draining = False
+        self.given_up = 0
+        "Requests that were let in, and that the end left no time for."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -76,27 +80,36 @@ class Guard:
         scope.setdefault("state", {})
         path = scope["path"] if scope["path"] in self.paths else "(other)"
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        sending = _Sending(send)
+        sending, let_in = _Sending(send), False
         try:
             sending.more = self._may_ask(scope, headers)
+            let_in = True
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers and sending.more:
                 await sending.answer(204, b"")
             elif scope["method"] == "POST" and path in self.posts:
                 body = await self._body(headers, receive)
                 await sending.answer(200, to_json(await self.posts[path](body, scope["state"])))
             else:
+                if scope["method"] == "HEAD":  # uvicorn sends the head alone
+                    scope = {**scope, "method": "GET"}
                 await self.app(scope, receive, sending)
         except RefusedError as refused:
+            self.given_up += let_in and self.draining and refused.status == 503
             if not sending.status:
                 await sending.answer(refused.status, to_json({"error": refused.message}), refused.headers)
+        except asyncio.CancelledError:  # the server ends, and does not wait
+            self.given_up += 1
+            if not sending.status:
+                await sending.answer(503, to_json({"error": GIVEN_UP}), {"Connection": "close"})
         except Exception as error:
             log_failure(error)
             if not sending.status:
                 await sending.answer(500, to_json({"error": "something went wrong in the server; its log says where."}))
         seconds = time.perf_counter() - began
-        self.metrics.answered(path, sending.status, seconds)
+        status = scope["state"].get("refused", sending.status)  # by the connection, or by us
+        self.metrics.answered(path, status, seconds)
         if self.log_requests:
-            logger.info("%s %s %d %.1f ms", _known(scope["method"]), path, sending.status, 1000 * seconds)
+            logger.info("%s %s %d %.1f ms", _known(scope["method"]), path, status, 1000 * seconds)
 
     def _may_ask(self, scope: Scope, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
         """Refuse whoever may not ask; give the headers that allow a page of others to read the answer."""

@@ -5,8 +5,8 @@ ask all the time, a batch that is just done sends its askers off, who come back 
 the thread then waits for company, a few milliseconds at most, before it begins the next.
 
 What nobody waits for any more is not computed: a request that has timed out, or whose client has left, is taken out of
-the queue; of one that is being computed already the answer is thrown away. Whoever computes for long can ask
-(`Job.dropped`), and stop.
+the queue; of one that is being computed already the answer is thrown away. Whoever computes for long looks up from
+time to time (`Job.look`), and so stops.
 
 A server has two lanes, one for labels and one for what takes long (explanations, attention, generated text), so that
 nobody who wants a label waits for a story.
@@ -59,6 +59,11 @@ class Job:
     dropped: bool = False
     "Nobody waits for it any more."
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def look(self) -> None:
+        """Raise `DroppedError` if nobody waits for it any more."""
+        if self.dropped:
+            raise DroppedError
 
 
 Compute = Callable[[Sequence[Job]], Sequence[Any]]
@@ -138,12 +143,12 @@ class Lane:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits, and nothing is being computed."""
+        """Whether nobody waits for anything."""
         with self._changed:
-            return not self._waiting and not self._busy
+            return not self._waiting and all(job.dropped for job in self._busy)
 
     def end(self, seconds: float) -> None:
-        """Take nothing more, finish what is there, end the thread."""
+        """Take nothing more, finish what is there, end the thread; do not wait longer than this."""
         with self._changed:
             self._ending = True
             self._changed.notify()

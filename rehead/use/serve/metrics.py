@@ -48,6 +48,10 @@ class Metrics:
         self.requests.labels(path, str(status)).inc()
         self.seconds.labels(path).observe(seconds)
 
+    def refused(self, status: int) -> None:
+        """Count what was refused before it was a request."""
+        self.requests.labels("(none)", str(status)).inc()
+
     def text(self) -> bytes:
         """Write all of them as Prometheus reads them."""
         return generate_latest(self.registry)

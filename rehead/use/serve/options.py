@@ -17,7 +17,9 @@ from rehead.options import CommonOptions, flag, positional
 TOKEN = "REHEAD_TOKEN"  # noqa: S105 (the name of the environment variable)
 LEAST_TOKEN = 16  # characters below which a token can be guessed
 MOST_TOKEN = 4096
-EXPLAINED = 20_000  # characters of a text to explain, unless told: its words are thousands, and half a second's work
+# Characters of a text to explain, unless told. Where no layer reads, thousands of words are a tenth of a second's work.
+# Layers read a piece again for each of its words: that is up to four seconds on one core, with the sizes of `lab`.
+EXPLAINED, EXPLAINED_BY_LAYERS = 20_000, 2_000
 BODY_AROUND = 12  # bytes of {"texts":[]} around the texts of a request
 BODY_EACH = 3  # bytes of the smallest text in a list: "",
 
@@ -36,7 +38,8 @@ class Limits:
     "Characters of one text, counted before it is tokenized (422)."
 
     explain_characters: int | None = flag(None, metavar="N")
-    "Characters of a text that is to be explained or continued (422); usual: 20,000, or --characters if that is less."
+    """Characters of a text that is to be explained or continued (422); usual: 20,000, or 2,000 to be explained where
+    layers read, or --characters if that is less."""
 
     generate_tokens: int = flag(400, metavar="N")
     "Tokens that one request may have written (422)."
@@ -65,10 +68,10 @@ class Limits:
     batch_wait_ms: float = flag(2.0, metavar="MS")
     "How long a server with several askers waits for company; one asker alone never waits. 0: not at all."
 
-    @property
-    def explained(self) -> int:
-        """How many characters a text may have that is to be explained or continued."""
-        return min(EXPLAINED, self.characters) if self.explain_characters is None else self.explain_characters
+    def explained(self, *, layers: bool = False) -> int:
+        """How many characters a text may have that is to be explained (where layers read, or not) or continued."""
+        usual = min(EXPLAINED_BY_LAYERS if layers else EXPLAINED, self.characters)
+        return usual if self.explain_characters is None else self.explain_characters
 
     def check(self) -> None:
         """Refuse numbers that make no sense, alone or together."""

@@ -16,6 +16,7 @@ from rehead.use.serve.options import Limits
 
 T = TypeVar("T", bound=BaseModel)
 
+MOST_SEED = 2**53 - 1  # up to here every reader of JSON has the same whole numbers
 HALF_A_CHARACTER = "an escape in it is no character: half of a surrogate pair, or not four hexadecimal digits"
 
 
@@ -72,9 +73,10 @@ class Generate(Asked):
 class Kinds:
     """The kinds of requests that a server with these limits takes."""
 
-    def __init__(self, limits: Limits, *, layers: int = 1, heads: int = 1) -> None:
+    def __init__(self, limits: Limits, *, layers: int, heads: int) -> None:
         text = Annotated[str, Field(max_length=limits.characters)]
-        short = Annotated[str, Field(max_length=limits.explained)]
+        explained = Annotated[str, Field(max_length=limits.explained(layers=layers > 0))]
+        prompt = Annotated[str, Field(max_length=limits.explained())]
         self.classify = create_model(
             "Classify",
             __base__=Classify,
@@ -91,7 +93,7 @@ class Kinds:
         self.explain = create_model(
             "Explain",
             __base__=Explain,
-            text=(short, ...),
+            text=(explained, ...),
             label=(str, _left_out("The label to explain, instead of the one that the text gets.")),
         )
         self.attention = create_model(
@@ -107,7 +109,7 @@ class Kinds:
         self.generate = create_model(
             "Generate",
             __base__=Generate,
-            prompt=(short, ""),
+            prompt=(prompt, ""),
             tokens=(
                 Annotated[int, Field(ge=1, le=limits.generate_tokens), BeforeValidator(_whole)],
                 min(100, limits.generate_tokens),
@@ -119,7 +121,7 @@ class Kinds:
             ),
             top_p=(Annotated[float, Field(gt=0, le=1)], 0.95),
             repetition_penalty=(Annotated[float, Field(gt=0, le=100)], 1.0),
-            seed=(Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)], 0),
+            seed=(Annotated[int, Field(ge=0, le=MOST_SEED), BeforeValidator(_whole)], 0),
         )
 
 

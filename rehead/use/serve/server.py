@@ -1,7 +1,8 @@
 """Listening, and ending well: on SIGTERM or Ctrl-C what was accepted is finished, and nothing more is taken.
 
 While it ends, the server still listens, so that a balancer's probe hears 503 from `/readyz` and sends its clients
-elsewhere; once nothing is being computed any more, the connections are closed. A second Ctrl-C does not wait.
+elsewhere; once nothing is being computed any more, the connections are closed. There is one time for all of it; what
+is not done by then is given up, and told so. A second Ctrl-C is that time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 
@@ -27,6 +29,7 @@ from rehead.use.serve.service import Service
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SWITCH = 0.0005  # seconds after which a thread that computes lets the others have a go: 15 % more answers than by 5 ms
 BACKLOG = 2048  # connections that the system takes for us while we are busy
+FAREWELL = 0.5  # seconds to tell those who wait that they are given up, and for a thread to stop by itself
 
 
 class Server(uvicorn.Server):
@@ -34,10 +37,12 @@ class Server(uvicorn.Server):
 
     def __init__(self, guard: Guard, service: Service, options: ServeOptions) -> None:
         self.guard, self.service, self.seconds = guard, service, options.seconds
+        self.signal = 0
+        "What ended it."
         super().__init__(
             uvicorn.Config(
                 guard,
-                http=PatientProtocol.limited_to(options.connections, options.receive_seconds),
+                http=PatientProtocol.limited_to(options.connections, options.receive_seconds, service.metrics),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -45,31 +50,38 @@ class Server(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 timeout_keep_alive=max(1, round(options.idle_seconds)),
-                timeout_graceful_shutdown=max(1, round(options.receive_seconds)),
                 backlog=BACKLOG,
             )
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what was accepted; refuse what comes meanwhile; close."""
+        """Finish what was accepted; refuse what comes meanwhile; close; give up what takes too long."""
         self.guard.draining = True
         until = time.monotonic() + self.seconds
         while not self.service.idle and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
+        closing = asyncio.create_task(super().shutdown(sockets))
+        while not closing.done() and time.monotonic() < until and not self.force_exit:
+            await asyncio.sleep(0.02)
+        for each in self.server_state.tasks:
+            each.cancel()
+        await asyncio.wait({closing, *self.server_state.tasks}, timeout=FAREWELL)
+        closing.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note what has come, and end."""
+        self.signal = sig
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal, and have done with it: it is not raised again afterwards."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+        """End on a signal, and have done with it: it is not raised again, and more of them disturb nothing."""
+        if threading.current_thread() is threading.main_thread():
+            for each in SIGNALS:
+                signal.signal(each, self.handle_exit)
+        yield
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -96,15 +108,16 @@ def address(taken: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(guard: Guard, service: Service, options: ServeOptions, taken: socket.socket) -> None:
-    """Listen until a signal comes; return when what was accepted is done."""
-    before = sys.getswitchinterval()
+def serve(guard: Guard, service: Service, options: ServeOptions, taken: socket.socket) -> int:
+    """Listen until a signal comes; give its number when what was accepted is done, or given up."""
+    server, before = Server(guard, service, options), sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
-        Server(guard, service, options).run(sockets=[taken])
+        server.run(sockets=[taken])
     finally:
         sys.setswitchinterval(before)
-        service.end(options.seconds)
+        service.end(FAREWELL)
+    return server.signal
 
 
 def set_up_logging(*, quiet: bool) -> None:

@@ -6,6 +6,7 @@ computed in the threads of two lanes: labels in one, what takes long in the othe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
 from rehead.use.serve.answers import RefusedError
-from rehead.use.serve.lane import DroppedError, FullError, GoneError, Job, Lane, LateError
+from rehead.use.serve.lane import FullError, GoneError, Job, Lane, LateError
 from rehead.use.serve.metrics import Metrics
 from rehead.use.serve.options import Limits
 from rehead.use.serve.requests import Attention, Classify, Explain, Generate, Kinds
@@ -84,13 +85,19 @@ class Service:
 
     @property
     def idle(self) -> bool:
-        """Whether everything that was accepted is done."""
+        """Whether everything is done that somebody waits for."""
         return self.labels_lane.empty and self.slow_lane.empty
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is being computed, and nothing will be."""
+        return not self.labels_lane.alive and not self.slow_lane.alive
+
     def end(self, seconds: float) -> None:
-        """Finish what is there, and take nothing more."""
-        self.labels_lane.end(seconds)
-        self.slow_lane.end(seconds)
+        """Finish what is there, and take nothing more; do not wait longer than this."""
+        until = time.monotonic() + seconds
+        for lane in (self.labels_lane, self.slow_lane):
+            lane.end(max(0.0, until - time.monotonic()))
 
     def about(self) -> dict[str, Any]:
         """Say what can be asked for, and what is taken."""
@@ -107,7 +114,7 @@ class Service:
                 "body_bytes": limits.body_bytes,
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "explain_characters": limits.explained,
+                "explain_characters": limits.explained(layers=self.layers > 0),
                 "generate_tokens": limits.generate_tokens,
             },
         }
@@ -126,7 +133,9 @@ class Service:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
         if asked.label is not None and asked.label not in self.labeller.names:
             raise RefusedError(422, "label: not one of this classifier's. They are in /about.")
-        return await self._slowly(lambda job: self._explain(asked), claim)
+        if not asked.text.strip():
+            return {"label": None, "probability": None, "words": []}
+        return await self._slowly(lambda job: self._explain(asked, job), claim)
 
     async def attention(self, asked: Attention, claim: dict[str, Any]) -> dict[str, Any]:
         """Show which token looks at which."""
@@ -158,22 +167,25 @@ class Service:
     # What is computed, in the lanes' threads.
 
     def _label(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]]]:
-        """Give each text of each job its label and probabilities, all of them read together."""
+        """Give each text of each job its label and probabilities, all of them read together; blank ones get none."""
         labeller = self.labeller
         assert labeller is not None  # noqa: S101 (there is no such route without)
-        given = labeller.probabilities([text for job in jobs for text in job.what[0]])
+        given = labeller.probabilities([text for job in jobs for text in job.what[0] if text.strip()])
         every, rows = labeller.labels(given), given.tolist()
         found, end = [], 0
         for job in jobs:
-            begin, end = end, end + job.texts
-            threshold = job.what[1]
+            texts, threshold = job.what
+            begin, end = end, end + sum(1 for text in texts if text.strip())
             chosen = labeller.labels(given[begin:end], sure=threshold) if threshold else every[begin:end]
-            found.append([self._described(*each) for each in zip(chosen, rows[begin:end], strict=True)])
+            said = zip(chosen, rows[begin:end], strict=True)
+            found.append([self._described(*(next(said) if text.strip() else (None, None))) for text in texts])
         return found
 
-    def _described(self, labels: Labels | None, row: list[float]) -> dict[str, Any]:
+    def _described(self, labels: Labels | None, row: list[float] | None) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
+        probabilities = None
+        if row is not None:
+            probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
         if self.labeller.several:
             return {"labels": labels, "probabilities": probabilities}
         return {"label": None if labels is None else labels[0], "probabilities": probabilities}
@@ -181,9 +193,9 @@ class Service:
     def _slow(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         return [job.what(job) for job in jobs]
 
-    def _explain(self, asked: Explain) -> dict[str, Any]:
+    def _explain(self, asked: Explain, job: Job) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        found = explain(self.labeller, [asked.text], label=asked.label)[0]
+        found = explain(self.labeller, [asked.text], label=asked.label, look=job.look)[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
         return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}
 
@@ -215,14 +227,10 @@ class Service:
             top_p=asked.top_p,
             repetition_penalty=asked.repetition_penalty,
         )
-
-        def look(*_: object) -> None:
-            if job.dropped:
-                raise DroppedError
-
         ids, window = prompt_ids(tokenizer, asked.prompt), longest_read(self.run)
         written = write(
-            model, tokenizer, ids, sampling, tokens=asked.tokens, seed=asked.seed, window=window, show=look
+            model, tokenizer, ids, sampling, tokens=asked.tokens, seed=asked.seed, window=window,
+            show=lambda *_: job.look(),
         )[0]  # fmt: skip
         return {"text": written.text, "tokens": len(written.ids), "ended": written.ended}
 

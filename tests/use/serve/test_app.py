@@ -29,7 +29,9 @@ def expected(run: Run, texts: list[str]) -> list[dict[str, object]]:
             key: list(labels or []) if labeller.several else (labels or [""])[0],
             "probabilities": pytest.approx(dict(zip(labeller.names, row.tolist(), strict=True)), abs=2e-6),
         }
-        for labels, row in zip(labeller.labels(given), given, strict=True)
+        if text
+        else {key: None, "probabilities": None}
+        for text, labels, row in zip(texts, labeller.labels(given), given, strict=True)
     ]
 
 
@@ -37,6 +39,17 @@ def test_labels_are_those_of_the_classifier(server: Running) -> None:
     assert server.post("/classify", {"texts": TEXTS}) == (200, {"results": expected(classifier(), TEXTS)})
     for text in TEXTS:
         assert server.post("/classify", {"text": text}) == (200, {"results": expected(classifier(), [text])})
+
+
+def test_blank_texts_have_no_label(server: Running) -> None:
+    nothing = {"label": None, "probabilities": None}
+    assert server.post("/classify", {"text": " \n\t\u3000"}) == (200, {"results": [nothing]})
+    assert server.post("/classify", {"texts": ["", " "], "threshold": 0.5}) == (200, {"results": [nothing] * 2})
+    known = expected(classifier(), ["a good film"])
+    found = server.post("/classify", {"texts": ["", "a good film", " "], "threshold": 0.01})
+    assert found == (200, {"results": [nothing, *known, nothing]})
+    for asked in ({"text": " "}, {"text": "", "label": "fair"}):
+        assert server.post("/explain", asked) == (200, {"label": None, "probability": None, "words": []})
 
 
 def test_several_labels() -> None:
@@ -51,9 +64,9 @@ def test_several_labels() -> None:
 
 def test_less_sure_than_asked_is_no_label(server: Running) -> None:
     labeller = Labeller.of(classifier())
-    sure = labeller.probabilities(TEXTS).max(1)
-    threshold = float(np.sort(sure)[2])  # three of five are as sure, or surer
-    found = server.post("/classify", {"texts": TEXTS, "threshold": threshold})[1]["results"]
+    sure = labeller.probabilities(TEXTS[:-1]).max(1)
+    threshold = float(np.sort(sure)[2])  # two of four are as sure, or surer
+    found = server.post("/classify", {"texts": TEXTS[:-1], "threshold": threshold})[1]["results"]
     assert [each["label"] is not None for each in found] == [bool(each >= threshold) for each in sure]
 
 
@@ -118,6 +131,11 @@ def test_text_is_written_as_rehead_generate_does(writing: Running) -> None:
     assert writing.post("/generate", {})[0] == 200
 
 
+def test_seeds_are_whole_numbers_that_every_reader_of_json_has(writing: Running) -> None:
+    assert writing.post("/generate", {"seed": 2**53 - 1})[0] == 200
+    assert writing.post("/generate", {"seed": 2**53})[0] == 422
+
+
 def test_a_run_that_writes_offers_that_alone(writing: Running) -> None:
     about = writing.get("/about")[1]
     assert about["can"] == ["generate"]
@@ -141,6 +159,16 @@ def test_about_says_what_it_takes(server: Running) -> None:
 def test_probes(server: Running) -> None:
     assert server.get("/healthz") == (200, {"status": "ok"})
     assert server.get("/readyz") == (200, {"status": "ready"})
+
+
+def test_head_is_get_without_a_body(server: Running) -> None:
+    for path in ("/", "/healthz", "/readyz", "/about", "/docs"):
+        status, body, headers = server.ask("HEAD", path)
+        assert (status, body) == (200, "")
+        assert headers["content-length"] == server.ask("GET", path)[2]["content-length"]
+    assert server.ask("HEAD", "/classify")[0] == 405
+    assert server.ask("HEAD", "/nothing")[0] == 404
+    assert server.ask("PUT", "/healthz")[2]["allow"] == "GET, HEAD"
 
 
 def test_a_dead_thread_is_not_ready() -> None:

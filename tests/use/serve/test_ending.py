@@ -17,11 +17,13 @@ from pathlib import Path
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import save
+from rehead.model import Model, Run, save
+from rehead.model.config import Classifier, preset
 from rehead.use.serve.server import address, bind
 from tests.use.serve.running import SECRET, Gate, classifier, running, until_closed, wait_until
 
 TEXT = {"text": "a good film"}
+MANY = ["a good film " * 250] * 256
 
 
 def test_what_was_accepted_is_finished_and_what_comes_meanwhile_is_refused() -> None:
@@ -68,32 +70,81 @@ def test_what_never_ends_is_not_waited_for_for_ever() -> None:
         server.thread.join(10)
         assert not server.thread.is_alive()
         assert answer.result()[0] == 503
+        assert server.guard.given_up == 1
+        gate.open.set()
+
+
+def test_a_second_ctrl_c_does_not_wait(caplog: pytest.LogCaptureFixture) -> None:
+    with running(classifier()) as server, ThreadPoolExecutor(1) as pool:
+        gate = Gate(server)
+        answer = pool.submit(server.post, "/classify", TEXT)
+        wait_until(lambda: not server.service.idle)
+        server.server.should_exit = True
+        wait_until(lambda: server.guard.draining)
+        server.server.force_exit = True
+        said = {"error": "the server is ending, and there is no time left for this request."}
+        assert answer.result() == (503, said)
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert server.guard.given_up == 1
+        gate.open.set()
+    assert not caplog.records
+
+
+def test_what_nobody_waits_for_does_not_keep_it_from_ending() -> None:
+    with running(classifier()) as server:
+        gate, connection = Gate(server), server.connect()
+        body = json.dumps(TEXT).encode()
+        head = b"POST /classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: not server.service.idle)
+        connection.close()
+        server.server.should_exit = True
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+        assert server.guard.given_up == 0
         gate.open.set()
 
 
 class Process:
-    """`rehead serve` as a user starts it."""
+    """`rehead serve` as a user starts it; it is gone behind the `with`, whatever happens in it."""
 
     def __init__(self, run: Path, *arguments: str, **environment: str) -> None:
-        command = [sys.executable, "-m", "rehead", "serve", str(run), "--port", "0", *arguments]
+        self.command = [sys.executable, "-m", "rehead", "serve", str(run), "--port", "0", *arguments]
+        self.environment = {**os.environ, **environment}
+
+    def __enter__(self) -> Process:
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
         assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)$", self.line.strip())
-        assert found, self.line + self.process.communicate()[1]
+        try:
+            self.line = self.process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)$", self.line.strip())
+            assert found, self.line
+        except BaseException:
+            self.__exit__()
+            raise
         self.address = found[0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.address + path, timeout=20) as answer:
+            return str(answer.read().decode())
 
     def post(self, body: bytes, **headers: str) -> dict[str, object]:
         sent = {"Content-Type": "application/json", **headers}
         request = urllib.request.Request(f"{self.address}/classify", body, sent)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return dict(json.load(answer))
 
     def end(self, how: signal.Signals) -> tuple[int, str, str]:
         self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
@@ -103,12 +154,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_signal_ends_the_process_well(saved: Path) -> None:
-    process = Process(saved, "--log-requests", REHEAD_TOKEN=SECRET)
-    assert process.line.startswith(f"serving {saved} at http://127.0.0.1:")
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        process.post(b'{"text": "my unspeakable text"}')
-    assert process.post(b'{"text": "my unspeakable text"}', Authorization=f"Bearer {SECRET}")["results"]
-    code, out, err = process.end(signal.SIGTERM)
+    with Process(saved, "--log-requests", REHEAD_TOKEN=SECRET) as process:
+        assert process.line.startswith(f"serving {saved} at http://127.0.0.1:")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            process.post(b'{"text": "my unspeakable text"}')
+        assert process.post(b'{"text": "my unspeakable text"}', Authorization=f"Bearer {SECRET}")["results"]
+        code, out, err = process.end(signal.SIGTERM)
     assert (code, out) == (0, "")
     assert "POST /classify 401" in err
     assert err.splitlines()[-1] == "ended: everything that was accepted has been answered."
@@ -118,10 +169,47 @@ def test_a_signal_ends_the_process_well(saved: Path) -> None:
 
 
 def test_quiet_says_where_it_listens_and_no_more_and_ends_with_ctrl_c(saved: Path) -> None:
-    process = Process(saved, "--quiet")
-    with urllib.request.urlopen(f"{process.address}/about", timeout=20) as answer:
-        assert json.load(answer)["name"] == "films"
-    assert process.end(signal.SIGINT) == (0, "", "")
+    with Process(saved, "--quiet") as process:
+        assert json.loads(process.get("/about"))["name"] == "films"
+        assert process.end(signal.SIGINT) == (0, "", "")
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier with layers that take many seconds for `MANY`."""
+    tokenizer = classifier().tokenizer
+    assert tokenizer is not None
+    config = preset("lab", ntokens=tokenizer.vocab_size, nhid=256)
+    run = Run(Model(config, Classifier(classes=2)).eval(), tokenizer, ["a", "b"])
+    return save(run, tmp_path_factory.mktemp("runs") / "slow")
+
+
+@pytest.mark.parametrize(("seconds", "signals"), [(0.5, [signal.SIGTERM]), (60, [signal.SIGINT, signal.SIGINT])])
+def test_what_there_is_no_time_for_is_given_up_and_said(
+    seconds: float, signals: list[signal.Signals], slow: Path
+) -> None:
+    server = Process(slow, "--seconds", str(seconds), OMP_NUM_THREADS="1")
+    with server as process, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(process.post, json.dumps({"texts": MANY}).encode())
+        wait_until(lambda: f"rehead_texts_total {len(MANY)}.0" in process.get("/metrics"))
+        for each in signals[:-1]:
+            process.process.send_signal(each)
+            wait_until(lambda: ready(process) == 503)
+        wait_until(lambda: process.process.poll() is not None or process.process.send_signal(signals[-1]), 60)
+        code, out, err = process.end(signals[-1])  # it was told more than once, and that does not matter
+        with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+            answer.result()
+        assert set(json.load(refused.value)) == {"error"}
+    assert (code, out) == (128 + signals[-1], "")
+    assert err.splitlines()[1:] == ["ended: for 1 of the requests that were accepted there was no time."]
+
+
+def ready(process: Process) -> int:
+    try:
+        process.get("/readyz")
+    except urllib.error.HTTPError as error:
+        return error.code
+    return 200
 
 
 def test_a_port_that_is_taken_is_one_line() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -142,14 +143,15 @@ def test_many_empty_texts(big: Running) -> None:
 
 
 def raw(server: Running, request: bytes) -> int:
-    """Send bytes; give the status, or 0 where the server closed without one. Silence is a hang."""
+    """Send bytes; give the status. Silence is a hang, and an end without an answer is none."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
-        try:
-            connection.sendall(request)
-            got = connection.recv(65536)
-        except ConnectionResetError:
-            return 0
-    return int(got.split(b" ", 2)[1]) if got.startswith(b"HTTP/1.1 ") else 0
+        connection.sendall(request)
+        got = b""
+        while not (found := re.match(rb"(?:HTTP/1.1 100 Continue\r\n\r\n)?HTTP/1.1 ([2-5]\d\d) ", got)):
+            part = connection.recv(65536)
+            assert part, got
+            got += part
+    return int(found[1])
 
 
 NAMES = [

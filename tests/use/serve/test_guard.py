@@ -57,6 +57,24 @@ def test_own_names_are_served(host: str, server: Running) -> None:
     assert server.raw(request.encode()).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/about", 200),
+        ("HTTP://127.0.0.1:80/about?x=1", 200),
+        ("https://[::1]:443/about", 200),
+        ("http://localhost", 200),
+        ("http://localhost?x=1", 200),
+        ("http://evil.example/about", 421),
+        ("http://localhost@evil.example/about", 421),
+    ],
+)
+def test_a_whole_address_says_under_which_name_it_is_asked_for(target: str, status: int, server: Running) -> None:
+    for host in ("localhost", "evil.example"):
+        request = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        assert server.raw(request.encode()).startswith(b"HTTP/1.1 %d" % status)
+
+
 def test_probes_are_answered_under_any_name(server: Running) -> None:
     assert server.get("/healthz", {"Host": "10.1.2.3:8000"})[0] == 200
 

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,37 @@ def test_empty_lines_do_not_keep_a_connection() -> None:
                 connection.sendall(b"\r\n")
                 time.sleep(0.05)
         wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_what_the_connection_refuses_is_counted_and_carries_the_safe_headers() -> None:
+    with running(classifier(), receive_seconds=0.3, connections=2) as server:
+        answers = [
+            server.raw(b"nonsense\r\n\r\n"),
+            server.raw(b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000),
+            server.raw(b"GET / HTTP/1.1\r\nX: "),
+            server.raw(HEAD + b"Content-Length: 50\r\n\r\n{"),
+            server.raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        ]
+        held = [server.connect() for _ in range(2)]
+        wait_until(lambda: len(server.server.server_state.connections) == 2)
+        answers.append(server.raw())
+        for each in held:
+            each.close()
+        wait_until(lambda: not server.server.server_state.connections)
+        counts = server.get("/metrics")[1]
+    assert [status(each) for each in answers] == [400, 431, 408, 408, 400, 503]
+    for answer in answers:
+        assert b"x-content-type-options: nosniff\r\n" in answer
+        assert b"cache-control: no-store\r\n" in answer
+    counted = [line for line in counts.splitlines() if line.startswith("rehead_requests_total")]
+    assert sorted(counted) == [
+        'rehead_requests_total{path="(none)",status="400"} 1.0',
+        'rehead_requests_total{path="(none)",status="408"} 1.0',
+        'rehead_requests_total{path="(none)",status="431"} 1.0',
+        'rehead_requests_total{path="(none)",status="503"} 1.0',
+        'rehead_requests_total{path="/classify",status="400"} 1.0',
+        'rehead_requests_total{path="/classify",status="408"} 1.0',
+    ]
 
 
 def test_a_body_shorter_than_it_says_waits_for_the_rest_and_no_longer() -> None:
@@ -397,6 +429,37 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
         wait_until(lambda: len(steps) > 2)
         connection.close()
         wait_until(lambda: writing.service.slow_lane.empty)
+        assert writing.post("/generate", {"tokens": 1})[0] == 200  # behind the other, whose steps are counted by then
         assert len(steps) < 30
     finally:
         del writing.service.run.model.base.read_on
+
+
+def test_an_explanation_that_nobody_waits_for_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rehead.use.without.BATCH", 1)
+    body = json.dumps({"text": "good film " * 20}).encode()
+    with running(classifier("lab")) as server:
+        head, base, batches = HEAD.replace(b"/classify", b"/explain"), server.service.run.model.base, []
+        real = base.embed
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            batches.append(1)
+            time.sleep(0.02)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(base, "embed", slow)
+        connection = server.connect()
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wait_until(lambda: len(batches) > 2)
+        connection.close()
+        wait_until(lambda: server.service.slow_lane.empty)
+        assert server.post("/attention", {"text": "a"})[0] == 200  # behind it, in the same lane
+        assert len(batches) < 40
+
+
+def test_explanations_by_layers_are_of_shorter_texts(server: Running, layered: Running) -> None:
+    assert layered.get("/about")[1]["limits"]["explain_characters"] == 2000
+    assert layered.post("/explain", {"text": "x" * 2001})[0] == 422
+    assert layered.post("/classify", {"text": "x" * 2001})[0] == 200
+    assert server.post("/explain", {"text": "x" * 1000})[0] == 200
+    assert server.get("/about")[1]["limits"]["explain_characters"] == 1000, "no more than any text"
