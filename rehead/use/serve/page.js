@@ -73,6 +73,7 @@ async function look(text) {
     const found = (await ask("/classify", { text }, mine.signal)).results[0];
     if (mine !== asking) return;
     trouble("problem", null);
+    if (!found.probabilities) { nothing("Nothing to read yet."); return; } // blank to the server, if not to trim()
     verdict(found);
     if (about.can.includes("explain")) heed(explain(text, mine), (error) => unmarked(`The words could not be marked. ${error.message}`));
     if (about.can.includes("attention")) heed(attend(text, mine), (error) => noAttention(`Attention could not be shown. ${error.message}`));
@@ -625,7 +626,8 @@ class Output {
     const free = (name) => { while (taken.has(name)) name = `predicted_${name}`; taken.add(name); return name; };
     this.line([...row, ...[about.several ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
   }
-  row(row, found) {
+  row(row, answer) {
+    const found = answer && answer.probabilities ? answer : null; // a blank text has none
     const label = !found ? "" : about.several ? found.labels.join("|") : found.label;
     this.line([...row, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
   }

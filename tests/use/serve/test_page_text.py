@@ -139,6 +139,15 @@ def test_nothing_typed_is_nothing_said(page: Page) -> None:
     assert page.run("return document.querySelectorAll('#bars li, #behind span').length") == 0
 
 
+def test_what_only_the_server_takes_for_blank_gets_no_label(page: Page) -> None:
+    page.type("\x85\x1c")  # white space to Python, not to JavaScript
+    page.wait("document.getElementById('verdict-note').textContent === 'Nothing to read yet.'")
+    page.drop_file("films.csv", "text\na good film\n\x1c\n")
+    page.run("document.getElementById('start').click();")
+    page.wait("!document.getElementById('download').hidden")
+    assert page.text("file-said") == "Done: 2 rows."
+
+
 def test_what_the_server_refuses_is_said(page: Page) -> None:
     page.type("x" * 1001)
     page.wait("!document.getElementById('problem').hidden")
