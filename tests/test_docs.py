@@ -63,7 +63,15 @@ def test_commands_in_documents_print_what_is_shown(page: Path, block: list[tuple
 
 
 # What a page writes in the place of a number or a name; of `a|b` it is the first.
-STANDS_FOR = {"N": "2", "K": "2", "NAME": "small", "OBJECTIVE": "causal", "SHARE": "0.15", "TOKENS": "1e6", "BATCH": "64"}
+STANDS_FOR = {
+    "N": "2",
+    "K": "2",
+    "NAME": "small",
+    "OBJECTIVE": "causal",
+    "SHARE": "0.15",
+    "TOKENS": "1e6",
+    "BATCH": "64",
+}
 COMMAND = re.compile(r"(?:rehead|torchrun|make) |python bench/")
 
 
@@ -77,7 +85,7 @@ def commands_in(page: str) -> dict[str, bool]:
     rest = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     indented = "\n".join(re.findall(r"^ {4}(.*)", rest, re.MULTILINE))
     lines = {line.removeprefix("$ "): True for line in f"{fenced}\n{indented}".splitlines()}
-    spans = {each: False for each in re.findall(r"`([^`]+)`", rest)}
+    spans = dict.fromkeys(re.findall(r"`([^`]+)`", rest), False)
     found = {}
     for line, whole in {**spans, **lines}.items():
         command = " ".join(re.sub(r"^([A-Z_]+=\S+ )+|\s+#.*| [<>] \S+", "", line).split())
@@ -132,7 +140,7 @@ def understand_program(words: list[str], monkeypatch: pytest.MonkeyPatch) -> Non
             runpy.run_path(str(ROOT / words[0]), run_name="__main__")
 
 
-class Understood(Exception):
+class Understood(Exception):  # noqa: N818 (nothing is wrong)
     """A program has read its arguments, and found nothing wrong with them."""
 
 

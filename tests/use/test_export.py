@@ -154,13 +154,15 @@ def test_the_folder_needs_nothing_of_us(kind: str, tmp_path: Path, capsys: pytes
     assert sorted(each.name for each in out.iterdir()) == sorted(set(NAMES) - {"model.onnx.data"})
     texts = [*TEXTS, "a </s> [MASK] <pad> film", "café 👍🏽 映画 \u2028 x", "x" * 3000]
     labeller = Labeller.open(tmp_path / "run")
-    expected = labeller.probabilities(texts)
+    expected = labeller.probabilities([text for text in texts if text])
     found = alone(out, *texts)
-    assert [list(each["probabilities"]) for each in found] == [labeller.names] * len(texts)
+    blank = {"labels": None, "probabilities": None}  # as in rehead predict
+    assert [place for place, each in enumerate(found) if each == blank] == [texts.index("")]
+    found.remove(blank)
+    assert [list(each["probabilities"]) for each in found] == [labeller.names] * len(found)
     assert np.array([list(each["probabilities"].values()) for each in found]) == pytest.approx(expected, abs=1e-4)
     assert [tuple(each["labels"]) for each in found] == labeller.labels(expected)
-    lines = alone(out, given="good film\n\nawful\n")
-    assert [each["labels"] for each in lines] == [found[0]["labels"], found[1]["labels"], found[3]["labels"]]
+    assert alone(out, given="good film\n\n \t\nawful\n") == [found[0], blank, blank, found[2]]
     assert len((out / "predict.py").read_text(encoding="utf-8").splitlines()) <= 36
     about = json.loads((out / "model.json").read_text(encoding="utf-8"))
     assert about["labels"] == labeller.names
@@ -199,6 +201,8 @@ def test_a_model_that_fills_guesses_what_we_guess(tmp_path: Path) -> None:
     expected = guess(run.model, run.tokenizer, mask_ids(run.tokenizer, text), top=1, one_before=False)
     assert [mask[0][1] for mask in found] == pytest.approx([mask[0].probability for mask in expected], abs=1e-4)
     assert [mask[0][0].strip() for mask in found] == ["red", "yellow"]
+    [long] = alone(tmp_path / "out", "a red apple fell. " * 40 + text)  # more than it has learnt to read
+    assert len(long) == 2
 
 
 def test_weights_beyond_two_gigabytes_stand_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_from_files_of_the_user_s(page: str, written: list[str], files: Path) ->
 def test_from_python(page: str, files: Path) -> None:
     [snippet] = blocks(page, "py")
     data = reviews(40, 1)
-    exec(snippet, {"texts": data.texts, "labels": [each[0] for each in data.labels]})  # noqa: S102 (ours)
+    exec(snippet, {"texts": data.texts, "labels": [each[0] for each in data.labels]})
     assert (files / "runs" / "base" / "config.json").exists()
 
 
