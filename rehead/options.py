@@ -18,6 +18,8 @@ What a type means on the command line:
     list[T]         several words: --flag A B C
     tuple[T, ...]   one word, comma-separated: --flag 100,500,1600
     T | None        may be left out
+
+A field with `init=False` is none: so a command leaves out what it inherits and has no use for.
 """
 
 from __future__ import annotations
@@ -84,13 +86,14 @@ def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
         name: place for place, cls in enumerate(options.__mro__) for name in vars(cls).get("__annotations__", {})
     }
     common = {each.name for each in dataclasses.fields(CommonOptions)}
-    for each in sorted(dataclasses.fields(options), key=lambda each: (each.name in common, declared[each.name])):
+    given = [each for each in dataclasses.fields(options) if each.init]
+    for each in sorted(given, key=lambda each: (each.name in common, declared[each.name])):
         _add(parser, each, hints[each.name], docs.get(each.name, ""))
 
 
 def read_options(given: object, options: type[T]) -> T:
     """Make the options object out of what argparse has read, or of other options that have all of these."""
-    names = [each.name for each in dataclasses.fields(options)]  # type: ignore[arg-type]
+    names = [each.name for each in dataclasses.fields(options) if each.init]  # type: ignore[arg-type]
     return options(**{name: getattr(given, name) for name in names})
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import io
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rehead import cli
 from rehead.model.accounting import account
 from rehead.model.config import preset
 
@@ -54,6 +60,156 @@ def test_commands_in_documents_print_what_is_shown(page: Path, block: list[tuple
             shown = shown[1:]
             printed = printed[-len(shown) :]
         assert shown in ([], printed)
+
+
+# What a page writes in the place of a number or a name; of `a|b` it is the first.
+STANDS_FOR = {
+    "N": "2",
+    "K": "2",
+    "NAME": "small",
+    "OBJECTIVE": "causal",
+    "SHARE": "0.15",
+    "TOKENS": "1e6",
+    "BATCH": "64",
+}
+COMMAND = re.compile(r"(?:rehead|torchrun|make) |python bench/")
+
+
+def commands_in(page: str) -> dict[str, bool]:
+    """Every command on a page, and whether it is whole: it stands in a block, of whatever kind, not in a sentence.
+
+    Without its comment, its variables of the environment, and what goes into it and out of it.
+    """
+    page = page.replace("\\\n", " ")
+    fenced = "".join(re.findall(r"^```.*?\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    rest = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    indented = "\n".join(re.findall(r"^ {4}(.*)", rest, re.MULTILINE))
+    lines = {line.removeprefix("$ "): True for line in f"{fenced}\n{indented}".splitlines()}
+    spans = dict.fromkeys(re.findall(r"`([^`]+)`", rest), False)
+    found = {}
+    for line, whole in {**spans, **lines}.items():
+        command = " ".join(re.sub(r"^([A-Z_]+=\S+ )+|\s+#.*| [<>] \S+", "", line).split())
+        if COMMAND.match(command):
+            found[command] = whole
+    return found
+
+
+def understand(command: str, monkeypatch: pytest.MonkeyPatch, *, whole: bool = True) -> None:
+    """Have a command read by its own parser, and go no further; of one that is not whole, look for its flags."""
+    program, *words = [STANDS_FOR.get(word, word.split("|")[0]) for word in shlex.split(command)]
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert words in [[target] for target in targets], command
+    elif program == "torchrun":
+        from torch.distributed.run import get_args_parser
+
+        given = get_args_parser().parse_args(words)
+        assert (given.module, given.training_script) == (True, "rehead"), command
+        understand(shlex.join(["rehead", *given.training_script_args]), monkeypatch, whole=whole)
+    elif program == "python":
+        understand_program(words, monkeypatch)
+    elif words not in (["--help"], ["--version"]):
+        name = cli._asked_for(words)
+        assert name is not None, f"there is no such command: {command}"
+        parser = cli._parser(name, cli.COMMANDS[name].load()[0])
+        if whole:
+            parser.parse_args(words)
+            return
+        with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as said:
+            parser.parse_args([*name.split(), "--help"])
+        assert {word for word in words if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", said.getvalue()))
+
+
+def understand_program(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a program of bench/ read its arguments; of one without a parser, look for them."""
+    source = (ROOT / words[0]).read_text(encoding="utf-8")
+    if "parse_args" not in source:
+        assert all(f'"{word}"' in source for word in words[1:]), words
+        return
+    read = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *given: Any) -> None:
+        read(parser, *given)
+        raise Understood
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "path", [str(ROOT / "bench"), *sys.path])
+        patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+        with pytest.raises(Understood):
+            runpy.run_path(str(ROOT / words[0]), run_name="__main__")
+
+
+class Understood(Exception):  # noqa: N818 (nothing is wrong)
+    """A program has read its arguments, and found nothing wrong with them."""
+
+
+COMMANDS = [
+    (page.name, command, whole)
+    for page in PAGES
+    if page.name != "CHANGELOG.md"  # which tells of what was, too
+    for command, whole in commands_in(page.read_text(encoding="utf-8")).items()
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "command", "whole"), COMMANDS, ids=[f"{page}: {command}" for page, command, _ in COMMANDS]
+)
+def test_every_command_in_documents_is_understood(
+    page: str, command: str, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that take hours, several machines, or data that is not here: program, flags and choices exist."""
+    understand(command, monkeypatch, whole=whole)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rehead predict RUN x.csv --no-such-flag",
+        "rehead nothing x.csv",
+        "rehead pretrain x.txt --out RUN --preset huge",
+        "torchrun --no-such-flag 2 -m rehead pretrain x.txt --out RUN",
+        "torchrun --nproc-per-node 2 -m rehead pretrain x.txt --out RUN --no-such-flag",
+        "make tea",
+        "python bench/predict.py RUN",
+        "python bench/nothing.py",
+    ],
+)
+def test_what_a_command_gets_wrong_is_seen(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((SystemExit, AssertionError, FileNotFoundError)):
+        understand(command, monkeypatch)
+
+
+def test_a_flag_that_is_not_there_is_seen_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    understand("rehead predict … --resume", monkeypatch, whole=False)
+    with pytest.raises(AssertionError):
+        understand("rehead predict … --res", monkeypatch, whole=False)
+
+
+def test_commands_are_found_wherever_they_stand() -> None:
+    page = """Try `rehead data check
+a.csv`, which `rehead` can.
+
+    OMP_NUM_THREADS=1 python bench/a.py b > c
+    torchrun --nproc-per-node 2 \\
+      -m rehead pretrain a.txt
+
+```
+make test   # all
+```
+
+```console
+$ rehead demo
+some output
+```
+"""
+    assert commands_in(page) == {
+        "rehead data check a.csv": False,
+        "make test": True,
+        "rehead demo": True,
+        "python bench/a.py b": True,
+        "torchrun --nproc-per-node 2 -m rehead pretrain a.txt": True,
+    }
 
 
 SNIPPETS = [

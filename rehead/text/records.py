@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rehead.errors import UserError
-from rehead.text.decoding import InputFile
+from rehead.text.decoding import InputFile, line_blocks
 from rehead.text.documents import TABLES, ReadOptions
 from rehead.text.readers import Texts
 from rehead.text.sources import Given
-from rehead.text.tables import column_names
+from rehead.text.tables import TEXT_NAMES, column_names
 
 FILE = "file"  # the column that names the file, where several are read
 
@@ -56,6 +56,20 @@ class Records:
             with InputFile(source.path, source.name) as file:
                 names |= dict.fromkeys(column_names(file, source.format, self.options))
         return list(names)
+
+    def looks_like(self) -> str | None:
+        """Tell which table standard input looks like by its first line, where it is read as plain text unasked."""
+        source = self.texts.files[0]
+        if source.name != "-" or self.options.input_format is not None:
+            return None
+        with InputFile(source.path, source.name) as file:
+            _, lines = next(line_blocks(file, self.options.document_limit), (1, [""]))
+        if lines[0].startswith("{") and lines[0].endswith("}"):
+            return "jsonl"
+        for kind, separator in (("csv", ","), ("tsv", "\t")):
+            if {each.strip('"').casefold() for each in lines[0].split(separator)} & set(TEXT_NAMES):
+                return kind
+        return None
 
     def __iter__(self) -> Iterator[Record]:
         for source, rows in self.texts.each_file(whole=True):

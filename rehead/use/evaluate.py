@@ -87,7 +87,11 @@ def described(found: Measured) -> str:
         f" {each.count:>7,} {each.guessed:>8,}"
         for each in found.classes
     ]
-    if found.confusion is not None and len(found.classes) <= SHOWN:
+    if absent := [_cut(each.name) for each in found.classes if not each.count and not each.guessed]:
+        lines += ["", f"neither there nor guessed, so not in macro-F1: {', '.join(absent)}"]
+    if found.confusion is not None and len(found.classes) > SHOWN:
+        lines += ["", f"{len(found.classes)} classes are too many for a table of confusions here: --json has it"]
+    elif found.confusion is not None:
         names = [_cut(each.name) for each in found.classes]
         columns = [
             max(len(name), len(f"{max(row[place] for row in found.confusion):,}")) for place, name in enumerate(names)
@@ -112,4 +116,4 @@ def _seen_before(run: Run, data: LabelledData) -> str | None:
     mine = data.fingerprint()
     if known.get("train_fingerprint") == mine:
         return "trained on"
-    return "chosen by its accuracy on" if known.get("valid_fingerprint") == mine else None
+    return "calibrated on, or chosen by," if known.get("valid_fingerprint") == mine else None

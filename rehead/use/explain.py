@@ -51,6 +51,8 @@ class Explanation:
     label: str
     probability: float
     words: list[Word]
+    given: str | None = None
+    "What the text is given, where that is not the label that is explained."
 
     def as_json(self) -> dict[str, Any]:
         """Give it as JSON holds it. Places are in characters (code points), and each word stands there itself, too."""

@@ -47,7 +47,8 @@ def side(level: int) -> str:
 
 def summary(explanation: Explanation) -> list[str]:
     """Say in lines of their own: the label with its probability, and the strongest words for it and against it."""
-    lines = [f"{printable(explanation.label)}  {100 * explanation.probability:.1f} %"]
+    given = f"{printable(explanation.given)}, explained: " if explanation.given is not None else ""
+    lines = [f"{given}{printable(explanation.label)}  {100 * explanation.probability:.1f} %"]
     together: dict[str, dict[str, float]] = {"for": {}, "against": {}}
     for each, level in zip(explanation.words, levels(explanation), strict=True):
         if level:

@@ -66,6 +66,9 @@ class PredictOptions(CommonOptions, ReadOptions):
     """Show which words carried the decision: on a terminal in colours, in a .html page, or as a column of csv or jsonl
     (--format)."""
 
+    explain_label: str | None = flag(None, metavar="NAME")
+    "With --explain: show what speaks for and against this label, whatever a text is given."
+
     most_uncertain: int | None = flag(None, metavar="N")
     "Give only N texts that are worth a label: doubtful, and no two alike; the first is worth most."
 
@@ -78,6 +81,10 @@ class PredictOptions(CommonOptions, ReadOptions):
     overwrite: bool = False
     "Replace a file that is already there."
 
+    # Labels are given here, not read.
+    label_column: str | None = field(default=None, init=False)
+    single_label: bool = field(default=False, init=False)
+
 
 def predict(options: PredictOptions) -> int:
     """Run the command."""
@@ -89,10 +96,18 @@ def predict(options: PredictOptions) -> int:
     labeller = Labeller.open(options.run)
     if options.threshold is not None and options.unsure in labeller.names:
         raise UserError(f"{options.unsure!r} is the name of a class. Choose another word with --unsure.")
+    if options.explain_label is not None and options.explain_label not in labeller.names:
+        raise UserError(f"--explain-label {options.explain_label}: choose one of {', '.join(labeller.names)}.")
     reading = read_options(options, ReadOptions)
     records = Records(_given(options), reading)
     if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
         raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
+    if not options.quiet and (kind := records.looks_like()):
+        print(
+            f"note: standard input is read as plain text, but its first line looks like {kind}. If it is, add "
+            f"--input-format {kind}",
+            file=sys.stderr,
+        )
     shown = options.most_uncertain is None and options.format is None
     if options.explain and shown and (options.out is None or options.out.suffix.lower() == PAGE):
         return _show_explanations(labeller, records, options)
@@ -109,7 +124,7 @@ def predict(options: PredictOptions) -> int:
             counts = _to_file(labeller, records, layout, options, asked, compressed=compressed)
         except Stopped as stopped:
             return say_again(stopped.signum)
-    _summarise(options, layout, records, counts)
+    _summarise(options, records, counts, layout)
     return 0
 
 
@@ -187,27 +202,35 @@ def _groups(records: Records) -> Iterator[Group]:
 
 
 def said_of(
-    group: Group, shares: NDArray[np.float32], labeller: Labeller, options: PredictOptions, layout: Layout
+    group: Group,
+    shares: NDArray[np.float32],
+    labeller: Labeller,
+    options: PredictOptions,
+    layout: Layout | None = None,
 ) -> list[Prediction]:
-    """Say what the rows of a group are, by their probabilities."""
+    """Say what the rows of a group are, by their probabilities; explanations as a row holds them, or as they are."""
     sure = 0.0 if options.threshold is None else options.threshold
     known = zip(labeller.labels(shares, sure), shares.tolist(), strict=True)
-    why = iter(_explanations(group, labeller) if options.explain else [])
+    texts = [each.text for each in group.records if each.text] if options.explain else []
+    why = iter(_explanations(labeller, texts, options.explain_label))
     said = []
     for record in group.records:
         if not record.text:
             said.append(Prediction(None, None))
             continue
         labels, each = next(known)
-        more = {EXPLANATION: explanation_field(next(why), layout.format)} if options.explain else {}
-        said.append(Prediction((options.unsure,) if labels is None else labels, each, more))
+        row = Prediction((options.unsure,) if labels is None else labels, each)
+        if options.explain:
+            reason = next(why)
+            row.more[EXPLANATION] = reason if layout is None else explanation_field(reason, layout.format)
+        said.append(row)
     return said
 
 
-def _explanations(group: Group, labeller: Labeller) -> list[Explanation]:
+def _explanations(labeller: Labeller, texts: list[str], label: str | None) -> list[Explanation]:
     from rehead.use.explain import explain
 
-    return explain(labeller, [each.text for each in group.records if each.text])
+    return explain(labeller, texts, label=label) if texts else []
 
 
 def _show_explanations(labeller: Labeller, records: Records, options: PredictOptions) -> int:
@@ -216,20 +239,26 @@ def _show_explanations(labeller: Labeller, records: Records, options: PredictOpt
 
     if options.resume:
         raise UserError("--resume: a page is not gone on with. Drop it, or write .jsonl with --explain.")
-    groups = labelled_groups(labeller, records, quiet=options.quiet or options.out is None)
-    explanations = (each for group, _ in groups for each in _explanations(group, labeller))
+    counts: Counter[str] = Counter()
+
+    def explanations() -> Iterator[Explanation]:
+        for group, shares in labelled_groups(labeller, records, quiet=options.quiet or options.out is None):
+            said = said_of(group, shares, labeller, options)
+            _count(counts, said)
+            for each in said:
+                if each.labels is not None:
+                    why = each.more[EXPLANATION]
+                    given = None if why.label in each.labels else "|".join(each.labels) or NO_LABEL
+                    yield dataclasses.replace(why, given=given)
+
     if options.out is None:
-        print_explanations(explanations)
-        return 0
-    with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
-        try:
-            for piece in page(explanations):
+        print_explanations(explanations())
+    else:
+        with Unfinished(options.out, None, overwrite=options.overwrite) as out:
+            for piece in page(explanations()):
                 out.append(encoded(piece, compressed=False))
-        except BaseException:
-            out.discard()
-            raise
-        out.finish()
-    print(options.out)
+            out.finish()
+    _summarise(options, records, counts)
     return 0
 
 
@@ -257,7 +286,7 @@ def _most_uncertain(
     if options.out is None:
         _put(rows)
     else:
-        with Unfinished(options.out, {}, overwrite=options.overwrite) as out:
+        with Unfinished(options.out, None, overwrite=options.overwrite) as out:
             out.append(encoded(rows, compressed=compressed))
             out.finish()
     counts: Counter[str] = Counter()
@@ -324,15 +353,14 @@ def _count(counts: Counter[str], said: list[Prediction]) -> None:
 
 def _check(options: PredictOptions) -> None:
     """Refuse what makes no sense, by the name of the flag, before anything is loaded."""
-    for name in ("label_column", "single_label"):
-        if getattr(options, name):
-            raise UserError(f"--{name.replace('_', '-')}: labels are not read here, they are given. Drop it.")
     if options.threshold is not None and not 0 <= options.threshold <= 1:
         raise UserError(f"--threshold {options.threshold:g}: must be from 0 to 1.")
     if options.out is not None and options.out.suffix.lower() == PAGE and not options.explain:
         raise UserError(
             f"--out {options.out}: a page shows which words decided. Add --explain, or write .csv or .jsonl."
         )
+    if options.explain_label is not None and not options.explain:
+        raise UserError("--explain-label says what --explain is to explain. Add --explain.")
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
     if options.most_uncertain is not None and options.most_uncertain < 1:
@@ -359,7 +387,7 @@ def _asked(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dic
     from rehead.disk import sha256
 
     given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
-    given["explain"] = options.explain
+    given |= {"explain": options.explain, "explain_label": options.explain_label}
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     run = sha256(options.run / "config.json")
     return {
@@ -375,17 +403,17 @@ def _same_file(one: Path, other: Path) -> bool:
     return one.exists() and one.samefile(other)
 
 
-def _summarise(options: PredictOptions, layout: Layout, records: Records, counts: Counter[str]) -> None:
-    """Say what came out: on standard output, unless that holds the rows."""
+def _summarise(options: PredictOptions, records: Records, counts: Counter[str], layout: Layout | None = None) -> None:
+    """Say what came out: on standard output, unless that holds the rows. A table on a terminal shows it itself."""
     said = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     if options.out is not None:
         print(f"{options.out}: {said or 'no text'}{more}")
     if options.quiet:
         return
-    if options.out is None and not sys.stdout.isatty():
+    if options.out is None and (layout is None or not sys.stdout.isatty()):
         print(f"{said or 'no text'}{more}", file=sys.stderr)
-    if renamed := layout.renamed():
+    if layout is not None and (renamed := layout.renamed()):
         what = ", ".join(f"{name} is {used}" for name, used in renamed.items())
         print(f"note: the input has columns of these names, so ours are called otherwise: {what}", file=sys.stderr)
     if skipped := describe_skipped(records.skipped):

@@ -25,18 +25,23 @@ SAVED_EVERY = 2.0  # seconds
 class Unfinished:
     """The file while it is written; `state` is what the last piece that counts came with, None at the beginning."""
 
-    def __init__(self, out: Path, asked: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False) -> None:
-        """Begin, or go on with what was asked the same; `asked` is what decides over the bytes, by name."""
+    def __init__(
+        self, out: Path, asked: Mapping[str, Any] | None, *, resume: bool = False, overwrite: bool = False
+    ) -> None:
+        """Begin, or go on with what was asked the same; `asked` is what decides over the bytes, by name.
+
+        None: it is never gone on with. What is left of it, after kill -9, is begun anew unasked.
+        """
         self.out = out
         self.partial = out.with_name(out.name + ".partial")
         self.record = out.with_name(out.name + ".partial.json")
-        self.asked, self.replaces = dict(asked), overwrite
+        self.asked, self.replaces = asked if asked is None else dict(asked), overwrite
         self.state: dict[str, Any] | None = None
         self.size = 0
         if resume:
             self._find_again()
         check_out(out, overwrite=self.replaces)
-        if not resume and self.record.exists() and not overwrite:
+        if not resume and not overwrite and self.record.exists() and read_signed(self.record).get("asked") is not None:
             raise UserError(
                 f"{self.partial} is there: this was begun before. Go on with --resume, or begin anew with --overwrite."
             )
@@ -91,10 +96,10 @@ class Unfinished:
         self.record.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file, finished or not; where nothing was written, nothing is left."""
+        """Let go of the file, finished or not; where there is nothing to go on with, nothing is left."""
         if self.file.closed:
             return
-        if self.size:
+        if self.size and self.asked is not None:
             self.file.close()
         else:
             self.discard()
@@ -110,7 +115,9 @@ class Unfinished:
             why = f"{self.out} is finished" if self.out.exists() else f"{self.record} is missing"
             raise UserError(f"there is nothing to resume: {why}. Drop --resume.")
         before = read_signed(self.record)
-        was, self.replaces = before.get("asked", {}), before.get("replaces") is True
+        was, self.replaces = before.get("asked"), before.get("replaces") is True
+        if was is None or self.asked is None:
+            raise UserError(f"there is nothing to resume: {self.out} is written in one go. Drop --resume.")
         for name, now in self.asked.items():
             if was.get(name) != now:
                 raise UserError(

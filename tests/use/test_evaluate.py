@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.measures import measure
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.run import Run
+from rehead.model.run import Run, save
 from rehead.text.documents import Document, LabelledData
+from rehead.text.labelled import read_examples
 from rehead.text.tokenizer import Tokenizer
 from rehead.use.evaluate import described, measure_labeller
 from rehead.use.labeller import Labeller
@@ -66,6 +70,32 @@ def test_tables_hold_long_names_and_leave_large_matrices_out() -> None:
     assert "accuracy           100.00 %" in said
     assert "class 1xxxxxxxxxxxxxxxx…" in said
     assert "columns" not in said
+    assert said.endswith("13 classes are too many for a table of confusions here: --json has it")
+    assert "macro-F1: " not in said
     assert max(map(len, said.splitlines())) < 100
     few = described(measure(shares[:, :2], truth[:] % 2, names[:2]))
     assert "rows: what they are; columns: what they were taken for" in few
+
+
+def test_a_class_that_is_not_there_is_named() -> None:
+    truth = np.array([0, 1, 0, 1])
+    said = described(measure(np.eye(4)[truth], truth, ["bad", "good", "fair", "odd"]))
+    assert "macro-F1           100.00 %" in said
+    assert "neither there nor guessed, so not in macro-F1: fair, odd" in said
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [("train_fingerprint", "was trained on these"), ("valid_fingerprint", "was calibrated on, or chosen by, these")],
+)
+def test_it_warns_of_what_made_the_classifier(
+    known: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, file = classifier(multilabel=False), tmp_path / "x.csv"
+    file.write_text("text,label\n" + "".join(f"{text},good\n" for text in TEXTS), encoding="utf-8")
+    run.details["examples"] = {known: read_examples([str(file)], check=False).fingerprint()}
+    command = ["evaluate", str(save(run, tmp_path / "run")), str(file)]
+    assert main(command) == 0
+    assert said in capsys.readouterr().err
+    assert main([*command, "--quiet"]) == 0
+    assert not capsys.readouterr().err

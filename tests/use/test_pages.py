@@ -1,4 +1,4 @@
-"""The commands of docs/explaining.md and docs/exporting.md that need a run, as they stand, on tiny runs."""
+"""The commands of pages that need a run or files of the user's, as they stand, on tiny ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from rehead.cli import main
+from rehead.model.config import PRESETS
 from rehead.model.run import save
+from tests.finetune.sets import reviews
 from tests.use.classifiers import classifier
 from tests.use.conftest import trained
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+ROOT = Path(__file__).parent.parent.parent
 
 
 def blocks(page: str, kind: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{kind}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
@@ -34,13 +36,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_explaining(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    commands = [line for block in blocks("explaining.md", "sh") for line in block.splitlines()]
+    commands = [line for block in blocks("docs/explaining.md", "sh") for line in block.splitlines()]
     assert len(commands) == 2
     for command in commands:
         assert main(shlex.split(command)[1:]) == 0
     assert "film" in capsys.readouterr().out
     assert "<article>" in (runs / "words.html").read_text(encoding="utf-8")
-    [snippet] = blocks("explaining.md", "py")
+    [snippet] = blocks("docs/explaining.md", "py")
     done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=runs)
     assert done.returncode == 0, done.stderr
     assert [line.split()[:2] for line in done.stdout.splitlines()] == [
@@ -48,10 +50,53 @@ def test_explaining(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
 
 
+TINY = {"nhid": 16, "nlayers": 1, "nhead": 1, "nbuckets": 256}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Tiny files of a user, and the usual preset tiny, too."""
+    monkeypatch.setitem(PRESETS, "small", PRESETS["small"] | TINY)
+    monkeypatch.chdir(tmp_path)
+    for name, data in (("labelled", reviews(40, 1)), ("test", reviews(20, 2)), ("new", reviews(4, 3))):
+        rows = [f"{text},{labels[0]}\n" for text, labels in zip(data.texts, data.labels, strict=True)]
+        Path(f"{name}.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
+    for name in ("reviews.txt", "tickets.txt"):
+        Path(name).write_text("\n".join(reviews(100, 4).texts), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("page", "written"),
+    [
+        ("README.md", ["base", "classifier"]),
+        ("docs/first-classifier.md", ["base", "classifier"]),
+        ("docs/how-it-works.md", ["base"]),
+    ],
+)
+def test_from_files_of_the_user_s(page: str, written: list[str], files: Path) -> None:
+    """But for `make`, `pip` and `compare`, which take long; tests/test_docs.py has them understood."""
+    if "how" in page:
+        save(trained("causal"), files / "runs" / "base")
+    commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    mine = [shlex.split(line)[1:] for line in commands if line.startswith("rehead ")]
+    for words in mine:
+        assert words[0] == "compare" or main(words) == 0, words
+    assert sorted(each.name for each in (files / "runs").iterdir()) == written
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-classifier.md"])
+def test_from_python(page: str, files: Path) -> None:
+    [snippet] = blocks(page, "py")
+    data = reviews(40, 1)
+    exec(snippet, {"texts": data.texts, "labels": [each[0] for each in data.labels]})
+    assert (files / "runs" / "base" / "config.json").exists()
+
+
 def test_exporting(runs: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
     assert main(["export", "runs/classifier", "--out", "exported"]) == 0
-    for command in (line for block in blocks("exporting.md", "sh") for line in block.splitlines()):
+    for command in (line for block in blocks("docs/exporting.md", "sh") for line in block.splitlines()):
         words, _, given = command.partition(" < ")
         program, *rest = shlex.split(words)
         text = (runs / given).read_text(encoding="utf-8") if given else None

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -188,13 +189,110 @@ def test_a_page_of_explanations(run: str, tmp_path: Path, capsys: pytest.Capture
     assert not list(tmp_path.glob("t.html*"))
 
 
+@pytest.mark.parametrize("out", [None, "o.html"])
+def test_explanations_abstain_and_count_as_the_table_does(
+    out: str | None, run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ["good film", "", *some_texts(20)]
+    command = ["predict", run, write(Path("in.csv"), texts), "--threshold", "0.6"]
+    assert main([*command, "--out", "o.csv"]) == 0
+    counted = capsys.readouterr().out.removeprefix("o.csv: ")
+    assert "unsure " in counted
+    assert "(empty text) 1" in counted
+    assert main([*command, "--explain", *(["--out", out] if out else [])]) == 0
+    said = capsys.readouterr()
+    assert (said.out if out else said.err).endswith(counted)
+    shown = Path(out).read_text() if out else said.out
+    labels = [row["label"] for row in table(Path("o.csv")) if row["label"]]
+    assert re.findall(r"^(?:.*<h2>)?(\w+)(?:,|  )[^\n]* %", shown, re.MULTILINE) == labels
+    assert shown.count("unsure, explained: ") == labels.count("unsure")
+
+
+@pytest.mark.parametrize("out", [None, "o.html", "o.csv", "o.jsonl"])
+def test_the_label_to_explain_can_be_named(
+    out: str | None, run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = some_texts(9)
+    command = ["predict", run, write(Path("in.csv"), texts), "--explain", "--explain-label", "fair", "--quiet"]
+    assert main([*command, *(["--out", out] if out else [])]) == 0
+    shown = Path(out).read_text() if out else capsys.readouterr().out
+    labeller = Labeller.open(run)
+    given = [labels[0] for labels in labeller.labels(labeller.probabilities(texts)) if labels]
+    assert len(set(given)) > 1
+    if out == "o.jsonl":
+        rows = [json.loads(line) for line in shown.splitlines()]
+        assert [(row["label"], row["explanation"]["label"]) for row in rows] == [(each, "fair") for each in given]
+        weights = [[word["weight"] for word in row["explanation"]["words"]] for row in rows]
+        expected = [[word.weight for word in each.words] for each in explain(labeller, texts, label="fair")]
+        assert all(np.allclose(one, other, atol=1e-6) for one, other in zip(weights, expected, strict=True))
+    elif out == "o.csv":
+        assert [(row["label"], row["explanation"].split(";")[0]) for row in table(Path(out))] == [
+            (each, "fair") for each in given
+        ]
+    else:
+        named = [f"{each}, explained: fair" if each != "fair" else "fair" for each in given]
+        assert re.findall(r"^(?:.*<h2>)?(\w+(?:, explained: \w+)?)  [\d.]+ %", shown, re.MULTILINE) == named
+
+
+def test_labels_cannot_be_asked_for(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["predict", "--help"])
+    said = capsys.readouterr().out
+    assert "--text-column" in said
+    assert "--label-column" not in said
+    assert "--single-label" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ("id,text\n1,good film\n", "csv"),
+        ('"id"\t"Review"\n1\tgood film\n', "tsv"),
+        ('{"text": "good film"}\n', "jsonl"),
+        ("a good film, a text\n", None),
+        ("", None),
+    ],
+)
+def test_a_table_on_standard_input_is_not_taken_for_text_in_silence(
+    given: str, kind: str | None, run: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def said(*more: str) -> str:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        assert main(["predict", run, "-", *more]) == 0
+        return capfd.readouterr().err
+
+    note = f"its first line looks like {kind}. If it is, add --input-format {kind}"
+    assert (note in said()) == (kind is not None)
+    assert "looks like" not in said("--quiet")
+    assert kind is None or "looks like" not in said("--input-format", kind)
+
+
+@pytest.mark.parametrize("more", [["--explain", "--out", "o.html"], ["--most-uncertain", "1", "--out", "o.csv"]])
+def test_what_cannot_be_gone_on_with_is_begun_anew(
+    more: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After kill -9 in the middle of the writing."""
+    monkeypatch.chdir(tmp_path)
+    command = ["predict", run, write(Path("in.csv"), some_texts(3)), "--quiet", *more]
+    killed = "import os\nfrom rehead.use import unfinished\n"
+    killed += "unfinished.Unfinished.finish = lambda self: (self.file.flush(), os.kill(os.getpid(), 9))\n"
+    killed += f"from rehead.cli import main\nmain({command!r})"
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+    assert Path(f"{more[-1]}.partial").stat().st_size
+    assert main(command) == 0
+    assert sorted(each.name for each in Path().iterdir()) == ["in.csv", more[-1]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["in.csv", "--threshold", "1.5"], "--threshold 1.5: must be from 0 to 1"),
         (["in.csv", "--resume"], "--resume goes on with a file. Name it with --out"),
         (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
-        (["in.csv", "--label-column", "x"], "--label-column: labels are not read here"),
+        (["in.csv", "--explain-label", "good"], "Add --explain"),
+        (["in.csv", "--explain", "--explain-label", "grand"], "--explain-label grand: choose one of bad, fair, good"),
         (["in.csv", "--out", "in.csv", "--overwrite"], "is the file that is read"),
         (["in.csv", "--out", "o.xlsx"], "cannot tell what to write by its ending"),
         (["in.csv", "--text-column", "words"], "no column 'words'. There are: id, text"),
@@ -359,8 +457,9 @@ def test_counts_go_on_too(interrupted: Callable[[], list[str]], capsys: pytest.C
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_input(run: str, tmp_path: Path) -> None:
-    """Peak memory of the process, on an input and on one 20 times as long."""
+@pytest.mark.parametrize("kind", ["txt", "csv", "jsonl"])
+def test_memory_does_not_grow_with_the_input(kind: str, run: str, tmp_path: Path) -> None:
+    """Peak memory of the process, on an input and on one four times as long."""
     code = """
 import resource, sys
 from rehead.cli import main
@@ -368,25 +467,18 @@ assert main(sys.argv[1:]) == 0
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 """
     peaks = []
-    texts = some_texts(4_000)
-    for times in (1, 20):
-        with (tmp_path / f"{times}.txt").open("w") as file:
+    texts = [" ".join([text] * 8) for text in some_texts(4_000)]
+    rows = [json.dumps({"id": 7, "text": text}) if kind == "jsonl" else f"7,{text}" for text in texts]
+    for times in (5, 20):
+        given, out = tmp_path / f"{times}.{kind}", tmp_path / f"{times}-labelled.csv"
+        with given.open("w") as file:
+            file.write("id,text\n" if kind == "csv" else "")
             for _ in range(times):
-                file.writelines(f"{text} {text} {text}\n" for text in texts)
-        out = tmp_path / f"{times}.csv"
-        command = [
-            sys.executable,
-            "-c",
-            code,
-            "predict",
-            run,
-            str(tmp_path / f"{times}.txt"),
-            "--out",
-            str(out),
-            "--quiet",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+                file.writelines(f"{row}\n" for row in rows)
+        command = ["predict", run, str(given), "--out", str(out), "--quiet"]
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True)
         peaks.append(int(done.stderr))
         with out.open() as file:
             assert sum(1 for _ in file) == 4_000 * times + 1
-    assert peaks[1] < peaks[0] + 30_000, peaks  # kilobytes; the rows of the larger output alone take 15 MB
+    assert given.stat().st_size > 18_000_000
+    assert peaks[1] < peaks[0] + 10_000, peaks  # kilobytes; the texts of the larger input alone take 14,000 more

@@ -92,6 +92,23 @@ def test_one_that_was_begun_is_not_begun_again_unasked(tmp_path: Path) -> None:
     assert out.read_bytes() == b"x"
 
 
+def test_one_that_is_written_in_one_go_is_begun_anew_unasked(tmp_path: Path) -> None:
+    out = tmp_path / "a.html"
+    killed = Unfinished(out, None)
+    killed.append(b"one")
+    killed.file.close()
+    assert (tmp_path / "a.html.partial").read_bytes() == b"one"
+    with pytest.raises(UserError, match=r"nothing to resume: .*a.html is written in one go. Drop --resume"):
+        Unfinished(out, {"run": "abc"}, resume=True)
+    with Unfinished(out, None) as file:
+        file.append(b"x")
+        file.finish()
+    assert out.read_bytes() == b"x"
+    with Unfinished(out, None, overwrite=True) as file:
+        file.append(b"y")
+    assert there(tmp_path) == ["a.html"]
+
+
 def test_nothing_to_resume(tmp_path: Path) -> None:
     out = tmp_path / "a.csv"
     with pytest.raises(UserError, match=r"nothing to resume: .*partial.json is missing. Drop --resume"):

@@ -18,8 +18,11 @@ SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPU
 
 
 def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Give each text its labels, and the probability of every label."""
+    """Give each text its labels, and the probability of every label; a blank one has neither."""
     for text in texts:
+        if not text.strip():
+            yield {"labels": None, "probabilities": None}
+            continue
         ids = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
         [given] = SESSION.run(["probabilities"], {"ids": ids})
         chosen = given >= ABOUT["thresholds"] if ABOUT["several"] else np.arange(len(given)) == given.argmax()

@@ -16,7 +16,10 @@ SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPU
 
 
 def predict(text: str, top: int = 5) -> list[list[tuple[str, float]]]:
-    """Give the likeliest tokens at every [MASK], which hides the space before it, too."""
+    """Give the likeliest tokens at every [MASK], which hides the space before it, too.
+
+    The text is read whole, so that no [MASK] is lost; it has learnt to read ABOUT["longest"] tokens at once.
+    """
     ids = [ABOUT["end"]]  # as in training
     for number, part in enumerate(text.split("[MASK]")):
         ids += [ABOUT["mask"]] * (number > 0) + TOKENIZER.encode(part.removesuffix(" "), add_special_tokens=False).ids
