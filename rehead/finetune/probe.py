@@ -134,7 +134,7 @@ def _again(examples: Examples, left_out: list[tuple[Ints, Ints]], best: Setting,
         for power in sorted({best.power, max(1.0, best.power - 1)})
         for weight in sorted(weights)
     ]
-    return average(tried, examples.truth)
+    return average(tried, examples.truth, balanced=examples.balanced)
 
 
 def finish(

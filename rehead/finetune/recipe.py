@@ -30,7 +30,7 @@ from rehead.finetune.measures import guesses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import Probe, find_probe, finish, put_on
 from rehead.finetune.self_training import MOST, self_trained
-from rehead.finetune.targets import some
+from rehead.finetune.targets import balance, some
 from rehead.model.heads import ClassifierHead
 from rehead.model.reading import class_logits, encode, is_bag
 from rehead.model.run import Run
@@ -105,9 +105,13 @@ def fit_recipe(
         say(note)
     probe = find_probe(train, base, options, words=True)
     tell(probe.note)
-    steps = (
-        [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
-    )
+    steps = []
+    if probe.folds:
+        examples = probe.examples
+        first = _step(
+            "frozen base, linear head", probe.found.logits, examples.truth, balanced=examples.balanced, kept=True
+        )
+        steps.append(first)
     alone = probe
     if unlabelled is not None and train.multilabel:
         tell("self-training is for one label a text: the unlabelled text is not used")
@@ -145,9 +149,9 @@ def _with_unlabelled(
     if not len(seen.vectors):
         return probe
     found, linear = self_trained(probe, in_space(seen, probe.examples.space))
-    truth = probe.examples.truth
-    kept = better(found.logits, probe.found.logits, truth)
-    steps.append(_step("self-training", found.logits, truth, kept=kept, before=probe.found.logits))
+    truth, balanced = probe.examples.truth, probe.examples.balanced
+    kept = better(found.logits, probe.found.logits, truth, balanced=balanced)
+    steps.append(_step("self-training", found.logits, truth, balanced=balanced, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
 
 
@@ -162,10 +166,11 @@ def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, st
         linear = fit_average(part.examples, probe.found.settings)
         words[outside] = linear.word_scores(examples.features.some(outside))
     candidates = [Tuned(tuned + weight * words, weight) for weight in (WORD_WEIGHTS if np.nansum(words**2) else (0.0,))]
-    best = min(candidates, key=lambda each: calibrated(each.logits, examples.truth).mean())
-    kept = better(best.logits, probe.found.logits, examples.truth)
+    truth, balanced, before = examples.truth, examples.balanced, probe.found.logits
+    best = min(candidates, key=lambda each: calibrated(each.logits, truth, balanced=balanced).mean())
+    kept = better(best.logits, before, truth, balanced=balanced)
     beside = f", words beside it {best.words:g}" if best.words else ""
-    steps.append(_step(f"fine-tuned base{beside}", best.logits, examples.truth, kept=kept, before=probe.found.logits))
+    steps.append(_step(f"fine-tuned base{beside}", best.logits, truth, balanced=balanced, kept=kept, before=before))
     return best if kept else None
 
 
@@ -195,25 +200,31 @@ def _tune_all(probe: Probe, train: LabelledData, base: Run, options: FitOptions,
     return run
 
 
-def better(new: Floats, old: Floats, truth: NDArray[Any]) -> bool:
-    """Tell whether left-out examples gain, by more than chance would often give them. Both are calibrated first."""
+def better(new: Floats, old: Floats, truth: NDArray[Any], *, balanced: bool = False) -> bool:
+    """Tell whether left-out examples gain enough for a step to be kept (`MARGIN`). Both are calibrated first."""
     known = ~np.isnan(new[:, 0]) & ~np.isnan(old[:, 0])
-    gain = calibrated(old[known], truth[known]) - calibrated(new[known], truth[known])
+    before, after = (calibrated(each[known], truth[known], balanced=balanced) for each in (old, new))
+    gain = before - after
     return bool(gain.mean() > MARGIN * gain.std() / max(1, len(gain)) ** 0.5)
 
 
-def calibrated(logits: Floats, truth: NDArray[Any]) -> Floats:
+def calibrated(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
     """Give the loss of each left-out example under the best temperature: (n,)."""
     known = ~np.isnan(logits[:, 0])
-    return losses_of(logits[known] / find_temperature(logits[known], truth[known]), truth[known])
+    logits, truth = logits[known], truth[known]
+    temperature = find_temperature(logits, truth, balance(truth) if balanced else 1.0)
+    return losses_of(logits / temperature, truth, balanced=balanced)
 
 
-def _step(name: str, logits: Floats, truth: NDArray[Any], *, kept: bool, before: Floats | None = None) -> Step:
+def _step(
+    name: str, logits: Floats, truth: NDArray[Any], *, balanced: bool, kept: bool, before: Floats | None = None
+) -> Step:
     known = ~np.isnan(logits[:, 0])
-    step = Step(name, float(calibrated(logits, truth).mean()), _accuracy(logits, truth, known), kept, int(known.sum()))
+    loss = float(calibrated(logits, truth, balanced=balanced).mean())
+    step = Step(name, loss, _accuracy(logits, truth, known), kept, int(known.sum()))
     if before is not None:
         step.before = _accuracy(before, truth, known)
-        step.loss_before = float(calibrated(before[known], truth[known]).mean())
+        step.loss_before = float(calibrated(before[known], truth[known], balanced=balanced).mean())
     return step
 
 

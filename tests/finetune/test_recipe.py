@@ -25,7 +25,7 @@ from rehead.model.reading import class_logits, class_probabilities
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import misleading, reviews, several
 from tests.finetune.test_probe import right
 
 
@@ -120,6 +120,32 @@ def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
     assert right(fitted.run, reviews(60, 1)) > 0.8
 
 
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: bool) -> None:
+    """Words, and words that learn from guesses, must not undo it."""
+    data = misleading(reviews(300))
+    rare = some(data, [place for place in range(300) if place % 2 == 0 or place < 32])
+    new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
+    found = {}
+    for kind in ("none", "balanced"):
+        options = FitOptions(class_weights=kind)
+        run = fit_recipe(rare, None, base=make_base(), options=options, unlabelled=more if unlabelled else None).run
+        found[kind] = (class_logits(run, None, new.texts).argmax(1)[1::2] == 1).mean()
+    assert found["none"] < 0.1
+    assert found["balanced"] > 0.4
+
+
+def test_what_the_rare_class_gains_counts_where_classes_are_balanced() -> None:
+    """Ten of a hundred gain much, the others lose a little."""
+    truth = (np.arange(100) < 10).astype(np.int64)
+    old = np.random.RandomState(0).randn(100, 2)
+    new = old.copy()
+    new[np.arange(100), truth] += np.where(truth == 1, 1.5, -0.6)
+    assert not better(new, old, truth)
+    assert better(new, old, truth, balanced=True)
+    assert calibrated(old, truth, balanced=True).mean() < np.log(2) + 0.1
+
+
 def test_one_class_is_refused(make_base: MakeBase) -> None:
     with pytest.raises(UserError, match="all 10 examples have the same label"):
         fit_recipe(some(reviews(20), range(0, 20, 2)), None, base=make_base())
@@ -137,7 +163,7 @@ def test_self_training_is_kept_only_if_it_helps(make_base: MakeBase, monkeypatch
     base, data, more = make_base(), reviews(40), reviews(80, 4).texts
     plain = class_logits(fit_recipe(data, None, base=base).run, None, data.texts)
     for helps in (False, True):
-        monkeypatch.setattr(recipe, "better", lambda new, old, truth, helps=helps: helps)
+        monkeypatch.setattr(recipe, "better", lambda *_, helps=helps, **__: helps)
         fitted = fit_recipe(data, None, base=base, unlabelled=more)
         _, step = fitted.run.details["recipe"]
         assert step["name"] == "self-training"
@@ -175,7 +201,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     options = FitOptions(epochs=2)
     assert names_of(fit_recipe(reviews(38), None, base=base, options=options)) == ["frozen base, linear head"]
     for helps in (False, True):
-        monkeypatch.setattr(recipe, "better", lambda new, old, truth, helps=helps: helps)
+        monkeypatch.setattr(recipe, "better", lambda *_, helps=helps, **__: helps)
         fitted = fit_recipe(data, None, base=base, options=options)
         _, step = fitted.run.details["recipe"]
         assert step["name"].startswith("fine-tuned base")
@@ -202,7 +228,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
 def test_words_stand_beside_a_fine_tuned_base(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
     monkeypatch.setattr(recipe, "WORD_WEIGHTS", (0.5,))
-    monkeypatch.setattr(recipe, "better", lambda new, old, truth: True)
+    monkeypatch.setattr(recipe, "better", lambda *_, **__: True)
     base, data = make_base(), reviews(40)
     options = FitOptions(epochs=1)
     tried = find_probe(data, base, options, words=True)
@@ -230,7 +256,7 @@ def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase, monkeypatch: 
 
 def test_how_long_documents_are_read_is_kept(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
-    monkeypatch.setattr(recipe, "better", lambda new, old, truth: True)
+    monkeypatch.setattr(recipe, "better", lambda *_, **__: True)
     base = make_base("small", learnt=True)
     fitted = fit_recipe(reviews(40), None, base=base, options=FitOptions(epochs=1, length=12, long="tail"))
     assert fitted.run.details["reading"] == {"longest": 12, "long": "tail"}
