@@ -57,7 +57,7 @@ def test_noise_is_not_better_and_a_gain_is() -> None:
 
 
 def test_a_step_that_changes_nothing_but_luck_is_seldom_kept() -> None:
-    """What is kept must gain by half a standard error: a coin would be kept half the time."""
+    """What is kept must gain by half a standard error, which luck alone gives about three times in ten."""
     kept = []
     for seed in range(60):
         chance = np.random.RandomState(seed)
@@ -106,6 +106,12 @@ def test_several_labels(make_base: MakeBase) -> None:
     assert names_of(fitted) == ["frozen base, linear head"]  # of one label only could guesses be believed
     guess = class_probabilities(fitted.run, new.texts) >= fitted.run.details["thresholds"]
     assert (guess == targets(new, new.names, multilabel=True)).mean() > 0.8
+    (step,) = fitted.run.details["recipe"]
+    assert fitted.valid is not None
+    assert step["accuracy"] == pytest.approx(fitted.valid.accuracy)  # with the thresholds that the run has
+    assert any(
+        "left-out examples have all labels right, with thresholds chosen for F1" in note for note in fitted.notes
+    )
 
 
 def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
@@ -260,6 +266,14 @@ def test_how_long_documents_are_read_is_kept(make_base: MakeBase, monkeypatch: p
     base = make_base("small", learnt=True)
     fitted = fit_recipe(reviews(40), None, base=base, options=FitOptions(epochs=1, length=12, long="tail"))
     assert fitted.run.details["reading"] == {"longest": 12, "long": "tail"}
+
+
+def test_what_is_for_gradient_and_was_not_used_is_said(make_base: MakeBase) -> None:
+    options = FitOptions(epochs=3, layer_decay=0.5)
+    fitted = fit_recipe(reviews(20), None, base=make_base(), options=options)
+    said = "not used: --epochs, --layer-decay: fine-tuning was not tried (that takes 200 examples)"
+    assert said in fitted.notes
+    assert not any("not used" in note for note in fit_recipe(reviews(20), None, base=make_base()).notes)
 
 
 def test_the_same_again_by_the_seed(make_base: MakeBase) -> None:
