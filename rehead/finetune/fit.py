@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
+LUCK = 1.64  # standard errors that chance exceeds one time in twenty
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
@@ -218,7 +219,8 @@ def settle_scores(
     elif found.temperature > 0.99 * HOTTEST or (not several and by_chance(guess, truth)):
         notes.append(
             f"warning: the labels cannot be told from the text so far: what {len(truth):,} {origin} documents were "
-            "taken for is no better than chance. Look whether texts and labels belong together, or give more examples."
+            "taken for is hardly better than chance. Look whether texts and labels belong together, or give more "
+            "examples."
         )
     return measure(shares, truth, names, None if thresholds is None else np.array(thresholds)), notes
 
@@ -236,7 +238,7 @@ def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str], or
 
 
 def by_chance(guess: NDArray[Any], truth: NDArray[Any]) -> bool:
-    """Tell whether guesses (N,) are no better than chance, by more than a standard error.
+    """Tell whether guesses (N,) are as good as chance often makes them: all but one time in twenty.
 
     What is compared is the mean over the classes of the share that was found: unlike accuracy, it does not rise where
     all is taken for the largest class. By chance as many of a class are taken for it as of all documents.
@@ -245,7 +247,7 @@ def by_chance(guess: NDArray[Any], truth: NDArray[Any]) -> bool:
     found = np.array([(guess[truth == each] == each).mean() for each in there])
     chance = np.array([(guess == each).mean() for each in there])
     error = (chance * (1 - chance) / counts).sum() ** 0.5
-    return bool((found - chance).sum() <= error)
+    return bool((found - chance).sum() <= LUCK * error)
 
 
 def _advice(details: dict[str, Any]) -> str:

@@ -131,8 +131,11 @@ def fit_recipe(
     for step in steps:
         tell(str(step))
     if not worth and (idle := given_for_gradient(options)):
-        why = "self-training was kept" if probe is not alone else f"that takes {FEWEST_TO_TUNE} examples"
-        why = why if probe.folds else "nothing could be left out to judge it by"
+        why = f"that takes {FEWEST_TO_TUNE} examples"
+        if probe is not alone:
+            why = "self-training was kept"
+        elif not probe.folds:
+            why = "nothing could be left out to judge it by"
         tell(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")
     if tuned is not None:
         probe.found = dataclasses.replace(probe.found, logits=tuned.logits)
