@@ -58,11 +58,11 @@ def calibrate(logits: NDArray[Any], truth: NDArray[Any], origin: str = "validati
     return Calibration(round(found, 6), before, after, len(truth), origin)
 
 
-def find_temperature(logits: NDArray[Any], truth: NDArray[Any]) -> float:
+def find_temperature(logits: NDArray[Any], truth: NDArray[Any], weights: NDArray[Any] | float = 1.0) -> float:
     """Find the temperature under which the truth is likeliest: by golden section, since there is one lowest point.
 
     Two documents more are thought to be there, one right and one wrong at the mean sureness: where there are few and
-    all are right, the likeliest temperature would be none.
+    all are right, the likeliest temperature would be none. `weights`, in the shape of the truth: how much each counts.
     """
     if not len(truth):
         return 1.0
@@ -70,16 +70,20 @@ def find_temperature(logits: NDArray[Any], truth: NDArray[Any]) -> float:
     share = (5**0.5 - 1) / 2
     low, high = np.log(COLDEST), np.log(HOTTEST)
     left, right = high - share * (high - low), low + share * (high - low)
-    at_left, at_right = _loss(scores, truth, np.exp(left)), _loss(scores, truth, np.exp(right))
+
+    def loss(heat: float) -> float:
+        return _loss(scores, truth, np.exp(heat), weights)
+
+    at_left, at_right = loss(left), loss(right)
     for _ in range(STEPS):
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
             left = high - share * (high - low)
-            at_left = _loss(scores, truth, np.exp(left))
+            at_left = loss(left)
         else:
             low, left, at_left = left, right, at_right
             right = low + share * (high - low)
-            at_right = _loss(scores, truth, np.exp(right))
+            at_right = loss(right)
     return float(np.exp((low + high) / 2))
 
 
@@ -105,19 +109,19 @@ def probabilities(logits: NDArray[Any], *, several: bool) -> Floats:
     return shares
 
 
-def _loss(logits: Floats, truth: NDArray[Any], temperature: float) -> float:
+def _loss(logits: Floats, truth: NDArray[Any], temperature: float, weights: NDArray[Any] | float) -> float:
     """Sum −log of the probability of the truth, with the two documents that are thought to be there."""
     scores = logits / temperature
     if truth.ndim == 2:
         signed = np.where(truth > 0, scores, -scores)
         sure = float(np.abs(scores).mean())
-        return float(np.logaddexp(0, -signed).sum()) + _two(sure) * int(truth.shape[1])
+        return float((weights * np.logaddexp(0, -signed)).sum()) + _two(sure) * int(truth.shape[1])
     top = scores.max(1, keepdims=True)
     whole = np.log(np.exp(scores - top).sum(1)) + top[:, 0]
     right = scores[np.arange(len(truth)), truth]
     gaps = np.sort(scores, 1)
     sure = float((gaps[:, -1] - gaps[:, -2]).mean()) if scores.shape[1] > 1 else 0.0
-    return float((whole - right).sum()) + _two(sure)
+    return float((weights * (whole - right)).sum()) + _two(sure)
 
 
 def _two(sure: float) -> float:

@@ -168,9 +168,9 @@ class Classify(Objective):
     def _start(self, vectors: NDArray[Any]) -> None:
         """Begin with the head that fits the standardised vectors best."""
         linear = self._head().linear
-        weight, bias = solve_head(
-            vectors, self.train_documents.targets[self.pieces.document], len(linear.bias), self.seed
-        )
+        truth = self.train_documents.targets[self.pieces.document]
+        balanced = self.class_weights is not None
+        weight, bias = solve_head(vectors, truth, len(linear.bias), self.seed, balanced=balanced)
         with torch.no_grad():
             linear.weight.copy_(torch.from_numpy(weight))
             linear.bias.copy_(torch.from_numpy(bias))

@@ -33,10 +33,13 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
     lines = [f"{options.out}: {len(fitted.run.labels or [])} classes, {duration(fitted.seconds)}"]
     if fitted.valid is not None:
         found = fitted.valid
-        lines.append(
-            f"validation ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
+        left_out = details["calibration"]["origin"] == "left-out"
+        where = "left-out examples, by which settings were chosen too" if left_out else "validation"
+        line = (
+            f"{where} ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
             f"macro-F1 {100 * found.macro_f1:.1f} %, calibration error {100 * found.calibration_error:.1f} %"
         )
+        lines.append(line + ("; each label has a threshold, chosen for F1" if "thresholds" in details else ""))
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
         lines.append(f"best after {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f} epochs")

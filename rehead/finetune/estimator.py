@@ -19,7 +19,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from rehead.errors import ConfigError, DamagedError, UserError, shown
 from rehead.finetune.fit import Fitted, Point, fit
 from rehead.finetune.measures import guesses
-from rehead.finetune.options import FitOptions, Freeze, check_fit
+from rehead.finetune.options import FitOptions, Freeze, check_fit, check_use
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
 from rehead.finetune.run import sample_texts
@@ -38,6 +39,7 @@ from rehead.model.config import Classifier
 from rehead.model.reading import class_logits, class_probabilities
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData, described
+from rehead.text.long_documents import LongRule
 from rehead.text.readers import Texts
 
 if TYPE_CHECKING:
@@ -79,9 +81,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         epochs: float | None = None,
         batch: int | None = None,
         length: int | None = None,
-        long: str = "head+tail",
+        long: LongRule | None = None,
         dropout: float | None = None,
-        class_weights: str = "none",
+        class_weights: Literal["none", "balanced"] = "none",
         unfreeze: float | None = None,
         layer_decay: float = 1.0,
         patience: int | None = None,
@@ -198,19 +200,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Collect the options of training; refuse what they cannot be."""
         if not isinstance(self.base, str | Path | Run):
             raise ConfigError(f"base is {described(self.base)}. Expected the path of a run, or a Run.")
-        if self.freeze is not None and self.freeze not in get_args(Freeze):
-            choices = ", ".join(map(repr, get_args(Freeze)))
-            raise ConfigError(f"freeze is {self.freeze!r}. Expected None, or one of: {choices}.")
-        if self.class_weights not in ("none", "balanced"):
-            raise ConfigError(f"class_weights is {self.class_weights!r}. Expected 'none' or 'balanced'.")
-        for name in ("epochs", "batch", "length", "dropout", "unfreeze", "layer_decay", "patience", "lr", "seed"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float | np.number)):
-                raise ConfigError(f"{name} is {described(value)}. Expected a number.")
-        names = {each.name for each in dataclasses.fields(FitOptions)}
-        given = {name: _own(value) for name, value in self.get_params(deep=False).items() if name in names}
+        kinds = get_type_hints(FitOptions)
+        given = {name: _own(value) for name, value in self.get_params(deep=False).items() if name in kinds}
+        for name, value in given.items():
+            _check(name, value, kinds[name])
         options = FitOptions(**given)
         check_fit(options)
+        check_use(options)
         return options
 
     def _unlabelled(self) -> list[str] | None:
@@ -312,6 +308,21 @@ def _classes_again(kept: object, names: list[str], path: str | Path) -> NDArray[
 
 def _missing(value: object) -> bool:
     return value is None or (not isinstance(value, str | bytes) and bool(np.isscalar(value)) and value != value)
+
+
+def _check(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 (anything may be given, for any type)
+    """Refuse a parameter that is not of the type that its option has: a choice, a whole number, a number."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if value is None and type(None) in kinds:
+        return
+    if choices := [each for part in kinds for each in get_args(part)]:
+        if value not in choices:
+            expected = ("None, or " if type(None) in kinds else "") + f"one of: {', '.join(map(repr, choices))}"
+            raise ConfigError(f"{name} is {value!r}. Expected {expected}.")
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} is {described(value)}. Expected a number.")
+    elif float not in kinds and not isinstance(value, int):
+        raise ConfigError(f"{name} is {value!r}. Expected a whole number.")
 
 
 def _own(value: Any) -> Any:  # noqa: ANN401

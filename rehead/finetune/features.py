@@ -7,7 +7,7 @@
                 it is found in the classes, as naive Bayes measures it (NB-SVM). That is computed from the labels that
                 are trained on, so in cross-validation for every fold anew.
 
-Shapes: N documents, H hidden width, R rows (tokens and n-grams), K classes.
+Shapes: N documents, P pieces of them, H hidden width, R rows (tokens and n-grams), K classes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.model.model import Model
-from rehead.model.reading import distinct_rows, vectors_of_ids
+from rehead.model.reading import Reading, cut, distinct_rows, is_bag, vectors_of_ids
 from rehead.model.spread import rows_in
 
 if TYPE_CHECKING:
@@ -76,27 +76,40 @@ class Seen:
     """Documents as a base reads them, before they are seen from anywhere."""
 
     vectors: Floats
-    "(N, H)"
+    "Those of the pieces that documents are read in: (P, H)."
+    document: Ints
+    "Which document each piece is of: (P,)."
     words: Any
-    "Which rows each has: a sparse matrix (N, R) of ones, of scipy's."
+    "Which rows each document has, the whole of it: a sparse matrix (N, R) of ones, of scipy's."
 
     @classmethod
-    def by(cls, model: Model, ids: Sequence[Ints]) -> Seen:
+    def by(cls, model: Model, ids: Sequence[Ints], reading: Reading | None = None) -> Seen:
         """Read documents that are encoded."""
-        return cls(vectors_of_ids(model, ids).astype(np.float64), _words(model, ids))
+        reading = Reading() if reading is None else reading
+        base = model.base.eval()
+        longest = reading.limit(base)
+        if reading.long == "windows" and not is_bag(base):  # one vector of all that layers have read
+            document, parts = np.arange(len(ids)), ids
+        else:
+            pieces, parts = cut(ids, longest, reading.long)
+            document = pieces.document
+        return cls(vectors_of_ids(model, parts, longest=longest).astype(np.float64), document, _words(model, ids))
 
 
-def read_documents(model: Model, ids: Sequence[Ints]) -> tuple[Features, Space]:
+def read_documents(model: Model, ids: Sequence[Ints], reading: Reading | None = None) -> tuple[Features, Space]:
     """Read documents that are encoded, in the space of the base; in that of these documents, if that is unknown."""
-    seen = Seen.by(model, ids)
+    seen = Seen.by(model, ids, reading)
     space = find_space(model, seen)
     return in_space(seen, space), space
 
 
 def in_space(seen: Seen, space: Space) -> Features:
-    """See documents from the middle of a space."""
+    """See documents from the middle of a space; the direction of one in pieces is the mean of theirs."""
     apart = seen.vectors - space.centre
     directions = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
+    if len(directions) > seen.words.shape[0]:
+        begins, counts = np.unique(seen.document, return_index=True, return_counts=True)[1:]
+        directions = np.add.reduceat(directions, begins) / counts[:, None]
     weighted = seen.words.multiply(space.idf[None]).tocsr()
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1))).ravel()
     weighted.data /= np.maximum(np.repeat(lengths, np.diff(weighted.indptr)), 1e-12)

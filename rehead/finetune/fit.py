@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import torch
 
 import rehead
 from rehead.errors import UserError
-from rehead.finetune.calibration import Calibration, calibrate, fold_temperature, probabilities
+from rehead.finetune.calibration import HOTTEST, Calibration, calibrate, fold_temperature, probabilities
 from rehead.finetune.classify import Classify, Documents
 from rehead.finetune.copies import reheaded, same_shape
 from rehead.finetune.measures import Measured, guesses, measure
@@ -38,6 +39,7 @@ from rehead.model.reading import Reading, encode, is_bag, score_ids
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import check_classes
+from rehead.text.long_documents import LongRule
 from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 FEW = 10  # examples of a class, below which the user is told
+LUCK = 1.64  # standard errors that chance exceeds one time in twenty
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 
@@ -114,6 +117,7 @@ def fit(
     if start is None or start.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
     notes = look_at(train)
+    given = train.fingerprint()
     if whole:
         valid = some(train, [])
     elif valid is None:
@@ -141,9 +145,15 @@ def fit(
         keep_head=keep_head,
     )
     if options.unfreeze is not None:
-        objective.unfreeze = options.unfreeze / _epochs(options, len(train), layers=objective.mode == "padded")
+        epochs = _epochs(options, len(train), layers=objective.mode == "padded")
+        if options.unfreeze >= epochs:
+            raise UserError(
+                f"--unfreeze {options.unfreeze:g}: of {epochs:g} epochs all would train the head alone. Give less, or "
+                "more --epochs."
+            )
+        objective.unfreeze = options.unfreeze / epochs
     if objective.pieces.cut:
-        notes.append(_say_cut(objective, reading))
+        notes.append(say_cut(objective.pieces.cut, len(train), objective.longest, reading.long))
         say(notes[-1])
     begins()
     state, lines = _train(
@@ -153,7 +163,7 @@ def fit(
     run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
     for parameter in run.model.parameters():
         parameter.requires_grad_(True)
-    run.details = _details(options, train, valid, reading, freeze, state, base)
+    run.details = _details(options, train, given, valid, reading, freeze, state, base)
     curve = _curve(lines, objective.steps_in_epoch())
     if whole:
         return Fitted(run, curve, notes, time.perf_counter() - began)
@@ -202,25 +212,52 @@ def settle_scores(
     if several:
         thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    if note := collapsed(guesses(shares, several=several), truth, names):
-        notes.append(note)
+    guess = guesses(shares, several=several)
+    if said := collapsed(guess, truth, names, origin):
+        notes.append(f"{said} {_advice(run.details)}")
         run.details["collapsed"] = True
+    elif found.temperature > 0.99 * HOTTEST or (not several and by_chance(guess, truth)):
+        notes.append(
+            f"warning: the labels cannot be told from the text so far: what {len(truth):,} {origin} documents were "
+            "taken for is hardly better than chance. Look whether texts and labels belong together, or give more "
+            "examples."
+        )
     return measure(shares, truth, names, None if thresholds is None else np.array(thresholds)), notes
 
 
-def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str]) -> str | None:
+def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str], origin: str) -> str | None:
     """Tell, in a sentence, if all documents were taken for the same although they are not."""
     if len(guess) < 2 or (guess != guess[0]).any() or (truth == truth[0]).all():
         return None
     if guess.ndim == 2:
         said = ", ".join(repr(name) for name, there in zip(names, guess[0], strict=True) if there) or "no label at all"
-        what = f"every validation document was given {said}"
+        what = f"was given {said}"
     else:
-        what = f"every validation document was taken for {names[int(guess[0])]!r}"
-    return (
-        f"warning: {what}: training has collapsed, and the classifier tells nothing apart. Give more examples, train "
-        "longer (--epochs), or with another rate (--lr)."
-    )
+        what = f"was taken for {names[int(guess[0])]!r}"
+    return f"warning: every {origin} document {what}: the classifier tells nothing apart."
+
+
+def by_chance(guess: NDArray[Any], truth: NDArray[Any]) -> bool:
+    """Tell whether guesses (N,) are as good as chance often makes them: all but one time in twenty.
+
+    What is compared is the mean over the classes of the share that was found: unlike accuracy, it does not rise where
+    all is taken for the largest class. By chance as many of a class are taken for it as of all documents.
+    """
+    there, counts = np.unique(truth, return_counts=True)
+    found = np.array([(guess[truth == each] == each).mean() for each in there])
+    chance = np.array([(guess == each).mean() for each in there])
+    error = (chance * (1 - chance) / counts).sum() ** 0.5
+    return bool((found - chance).sum() <= LUCK * error)
+
+
+def _advice(details: dict[str, Any]) -> str:
+    """Say what may help against a collapse, by how the classifier was made."""
+    ways = ["Give more examples"]
+    if details["method"] == "gradient":
+        ways += ["train longer (--epochs)", "train at another rate (--lr)"]
+    if details["options"]["class_weights"] == "none":
+        ways.append("have rare classes count as much (--class-weights balanced)")
+    return f"{', or '.join(ways)}."
 
 
 def look_at(train: LabelledData) -> list[str]:
@@ -256,11 +293,16 @@ def _prepare(
     made = reheaded(model, head, dropout) if pretrained else same_shape(model, head, dropout, documents.ids)
     if keep_head:
         _keep_head(start, made, data.names)
-    reading = Reading(options.length, options.long)
-    limit = reading.limit(model.base if as_bag or freeze == "base" else made.base.train())
-    if made.config.positions == "learned" and limit > made.config.maxlen:
-        raise UserError(f"--length {limit}: this base reads at most {made.config.maxlen} tokens.")
-    return made.eval(), Reading(None if options.length is None and as_bag else limit, options.long), freeze
+    check_length(model, options.length)
+    long = "head+tail" if options.long is None else options.long
+    limit = Reading(options.length, long).limit(model.base if as_bag or freeze == "base" else made.base.train())
+    return made.eval(), Reading(None if options.length is None and as_bag else limit, long), freeze
+
+
+def check_length(model: Model, length: int | None) -> None:
+    """Refuse to read more at once than there are positions."""
+    if length is not None and model.config.positions == "learned" and length > model.config.maxlen:
+        raise UserError(f"--length {length}: this base reads at most {model.config.maxlen} tokens.")
 
 
 def _keep_head(start: Run, made: Model, names: Sequence[str]) -> None:
@@ -302,9 +344,10 @@ def _train(
     """Train; give where it ended, and all lines of metrics."""
     epochs = _epochs(options, examples, layers=objective.mode == "padded")
     steps = max(1, round(epochs * objective.steps_in_epoch()))
-    looks = options.validations or max(1, round(epochs))
-    settings = dataclasses.replace(options, validations=0 if whole else min(looks, steps))
-    phase = Phase(objective, Budget("steps", steps), _rates(objective, options), options.patience)
+    looks = min(steps, options.validations or max(1, round(epochs)))
+    settings = dataclasses.replace(options, validations=0 if whole else looks)
+    patience = None if options.patience is None else math.ceil(options.patience * looks / epochs)  # in looks
+    phase = Phase(objective, Budget("steps", steps), _rates(objective, options), patience)
     lines: list[dict[str, Any]] = []
     if world is None:
         with join_world(options.device) as joined:
@@ -338,15 +381,15 @@ def _rates(objective: Classify, options: FitOptions) -> Rates:
     return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
 
 
-def _say_cut(objective: Classify, reading: Reading) -> str:
+def say_cut(count: int, total: int, longest: int, long: LongRule) -> str:
+    """Say how many documents are longer than is read at once, and what is read of them."""
     what = {
         "head": "their beginning is read",
         "tail": "their end is read",
         "head+tail": "a quarter from the beginning and three quarters from the end are read",
         "windows": "they are read in windows, whose scores are averaged",
-    }[reading.long]
-    total = len(objective.train_documents)
-    return f"{objective.pieces.cut:,} of {total:,} documents are longer than {objective.longest:,} tokens: {what}"
+    }[long]
+    return f"{count:,} of {total:,} documents are longer than {longest:,} tokens: {what}"
 
 
 def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:
@@ -371,26 +414,30 @@ def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:
 def _details(
     options: FitOptions,
     train: LabelledData,
+    given: str,
     valid: LabelledData,
     reading: Reading,
     freeze: Freeze,
     state: State,
     base: Run | None,
 ) -> dict[str, Any]:
-    """Say how the classifier came about, as JSON can hold it."""
+    """Say how the classifier came about, as JSON can hold it.
+
+    `given` is the fingerprint of all examples, those among them that were set aside for validation.
+    """
     known = {each.name for each in dataclasses.fields(FitOptions)}
-    given = {name: value for name, value in dataclasses.asdict(options).items() if name in known}
+    asked = {name: value for name, value in dataclasses.asdict(options).items() if name in known}
     return {
         "objective": "classify",
         "method": "gradient",
-        "options": given,
+        "options": asked,
         "seed": options.seed,
         "freeze": freeze,
         "reading": dataclasses.asdict(reading),
         "examples": {
             "train": len(train),
             "valid": len(valid),
-            "train_fingerprint": train.fingerprint(),
+            "train_fingerprint": given,
             "valid_fingerprint": valid.fingerprint(),
         },
         "base": None if base is None else {name: base.details.get(name) for name in ("objective", "seed", "tokens")},

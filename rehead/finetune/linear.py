@@ -3,7 +3,8 @@
 Three numbers are chosen: how much an axis counts for its spread (`power`), how much words count beside directions
 (`words`), and how little the weights are held back (`strength`). Directions alone are cheap, so `power` is chosen on
 them; then words are added, if the left-out documents gain. What is compared is the probability that the left-out truth
-is given: with few labels accuracy is too coarse to choose by.
+is given: with few labels accuracy is too coarse to choose by. Where all classes are to count the same, they do so
+there, too: otherwise the settings that undo the balancing would win.
 
 Shapes: N documents, H hidden width, R rows, K classes.
 """
@@ -150,13 +151,13 @@ def search(examples: Examples, folds: Folds, words: Sequence[float] = WORDS) -> 
             if tried[-1].loss > loss:  # more of it will not help
                 break
             loss = tried[-1].loss
-    return average(tried, examples.truth)
+    return average(tried, examples.truth, balanced=examples.balanced)
 
 
 def best_strength(examples: Examples, folds: Folds, power: float, words: float, strengths: Sequence[float]) -> Tried:
     """Find the strength that does most for left-out documents."""
     tried = [
-        Tried(Setting(power, words, strength), logits, mean_loss(logits, examples.truth))
+        Tried(Setting(power, words, strength), logits, mean_loss(logits, examples.truth, balanced=examples.balanced))
         for strength, logits in left_out(examples, folds, power, words, strengths).items()
     ]
     return min(tried, key=lambda each: each.loss)
@@ -175,7 +176,7 @@ def left_out(
     return logits
 
 
-def average(tried: Sequence[Tried], truth: NDArray[Any]) -> Found:
+def average(tried: Sequence[Tried], truth: NDArray[Any], *, balanced: bool = False) -> Found:
     """Keep the best setting and those that are worse by less than chance explains: a standard error of the difference.
 
     With few labels cross-validation cannot tell settings apart, and whichever it picks is luck. Their scores are
@@ -183,10 +184,10 @@ def average(tried: Sequence[Tried], truth: NDArray[Any]) -> Found:
     """
     ranked = sorted(tried, key=lambda each: each.loss)
     known = ~np.isnan(ranked[0].logits[:, 0])
-    best = losses_of(ranked[0].logits[known], truth[known])
+    best = losses_of(ranked[0].logits[known], truth[known], balanced=balanced)
     kept = []
     for each in ranked:
-        worse = losses_of(each.logits[known], truth[known]) - best
+        worse = losses_of(each.logits[known], truth[known], balanced=balanced) - best
         if worse.mean() <= worse.std() / max(1, len(worse)) ** 0.5:
             kept.append(each)
     return Found([each.setting for each in kept], np.mean([each.logits for each in kept], axis=0))
@@ -203,7 +204,10 @@ def fit_average(examples: Examples, settings: Sequence[Setting]) -> Linear:
     return Linear(directions, rows, words, np.mean([each.bias for each in made], axis=0))
 
 
-def mean_loss(logits: Floats, truth: NDArray[Any]) -> float:
-    """Give the mean −log of the probability of the truth (over the labels too), of the documents that have scores."""
+def mean_loss(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> float:
+    """Give the mean −log of the probability of the truth (over the labels too), of the documents that have scores.
+
+    `balanced`: the mean over the classes of their means.
+    """
     known = ~np.isnan(logits[:, 0])
-    return float(losses_of(logits[known], truth[known]).mean())
+    return float(losses_of(logits[known], truth[known], balanced=balanced).mean())

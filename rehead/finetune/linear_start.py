@@ -27,17 +27,23 @@ SAMPLE = 4_000  # examples that choose the penalty, at most
 FOLD = 61  # what a random choice is for, as part of its key
 
 
-def solve_head(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int = 0) -> tuple[Floats, Floats]:
-    """Find the head, weight (K, H) and bias (K,), for standardised vectors (N, H) and their truth, (N,) or (N, K)."""
+def solve_head(
+    vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int = 0, *, balanced: bool = False
+) -> tuple[Floats, Floats]:
+    """Find the head, weight (K, H) and bias (K,), for standardised vectors (N, H) and their truth, (N,) or (N, K).
+
+    `balanced`: all classes count the same, however many documents they have.
+    """
     scale = (256 / vectors.shape[1]) ** 0.5
     if not (truth != truth[0]).any():  # nothing to tell apart
         return np.zeros((classes, vectors.shape[1])), np.zeros(classes)
     scaled = vectors * scale
-    ((weight, bias),) = solutions(scaled, truth, classes, [_strength(scaled, truth, classes, seed)])
+    strength = _strength(scaled, truth, classes, seed, balanced=balanced)
+    ((weight, bias),) = solutions(scaled, truth, classes, [strength], balanced=balanced)
     return weight * scale, bias
 
 
-def _strength(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int) -> float:
+def _strength(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int, *, balanced: bool) -> float:
     """Choose the inverse penalty by cross-validation: that which gives the left-out truth the highest probability."""
     order = shuffled(np.arange(len(truth)), len(truth), seed, FOLD)[:SAMPLE]
     if truth.ndim == 1:
@@ -48,6 +54,7 @@ def _strength(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: in
         train, test = order[fold != left_out], order[fold == left_out]
         if not len(test) or not (truth[train] != truth[train[0]]).any():
             return STRENGTHS[len(STRENGTHS) // 2]
-        for place, (weight, bias) in enumerate(solutions(vectors[train], truth[train], classes, STRENGTHS)):
-            losses[place] += losses_of(vectors[test] @ weight.T + bias, truth[test]).sum()
+        path = solutions(vectors[train], truth[train], classes, STRENGTHS, balanced=balanced)
+        for place, (weight, bias) in enumerate(path):
+            losses[place] += losses_of(vectors[test] @ weight.T + bias, truth[test], balanced=balanced).sum()
     return STRENGTHS[int(losses.argmin())]

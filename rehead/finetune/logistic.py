@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehead.finetune.targets import balance
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -73,6 +75,8 @@ def separate(
     classes: int,
     strength: float,
     weights: Floats,
+    *,
+    balanced: bool = False,
 ) -> tuple[Floats, Floats]:
     """Separate each class from the rest, by liblinear, which takes many documents and words in seconds.
 
@@ -90,7 +94,9 @@ def separate(
         if not asked.any() or asked.all():
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
-        model = LogisticRegression(C=strength, solver="liblinear", tol=0.03, max_iter=100)
+        model = LogisticRegression(
+            C=strength, solver="liblinear", tol=0.03, max_iter=100, class_weight="balanced" if balanced else None
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
             model.fit(inputs, asked, sample_weight=weights)
@@ -101,10 +107,14 @@ def separate(
     return weight, bias
 
 
-def losses_of(scores: Floats, truth: NDArray[Any]) -> Floats:
-    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,)."""
+def losses_of(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
+    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,).
+
+    `balanced`: each counts as much as makes all classes of these documents count the same.
+    """
+    weights = balance(truth) if balanced else 1.0
     if truth.ndim == 2:
-        several: Floats = np.logaddexp(0, np.where(truth > 0, -scores, scores)).mean(1)
+        several: Floats = (weights * np.logaddexp(0, np.where(truth > 0, -scores, scores))).mean(1)
         return several
     lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
-    return lost
+    return weights * lost

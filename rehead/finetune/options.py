@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +34,9 @@ class FitOptions(TrainingOptions):
     length: int | None = flag(None, metavar="T")
     "Tokens read at once (default: 256 where layers read, else the whole document)."
 
-    long: Literal["head", "tail", "head+tail", "windows"] = "head+tail"
-    "What is read of a longer document; the scores of several windows are averaged."
+    long: Literal["head", "tail", "head+tail", "windows"] | None = None
+    """What is read of a longer document; several windows are averaged (default: head+tail in training by gradient, else
+    windows)."""
 
     dropout: float | None = None
     "Share of values zeroed in training (default: the base's own; 0.5 of the document's vector where no layer reads)."
@@ -76,8 +77,9 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     "Train the same from random weights: the shape of --preset, or of --from where both are given."
 
     valid: list[str] | None = flag(None, metavar="FILE")
-    """Labelled text for validation. Left out: cross-validation where that decides what to train, else a part of the
-    examples, drawn by the seed."""
+    """Labelled text for validation. In training by gradient it decides which epoch is kept, and calibrates; left out,
+    a part of the examples, drawn by the seed, does so. Where cross-validation decides (no --freeze, or --freeze base)
+    it calibrates only."""
 
     unlabelled: list[str] | None = flag(None, metavar="TEXT")
     "Text without labels, such as that of pretraining: exact words learn from what is guessed of it, if that helps."
@@ -98,6 +100,19 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     "Replace a run that is already there."
 
 
+# What is for training by gradient alone.
+GRADIENT = (
+    "epochs", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "optimizer", "warmup",
+    "decay", "weight_decay", "clip", "accumulate", "precision",
+)  # fmt: skip
+
+
+def given_for_gradient(options: FitOptions) -> list[str]:
+    """List the flags that are for training by gradient and not as they are unless given."""
+    usual = {each.name: each.default for each in fields(FitOptions)}
+    return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) != usual[name]]
+
+
 def check_fit(options: FitOptions) -> None:
     """Refuse values that make no sense, by the name of the flag."""
     check_training(options)
@@ -112,6 +127,18 @@ def check_fit(options: FitOptions) -> None:
         raise UserError("--shard is for pretraining: a classifier is fine-tuned whole. Drop it.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
+
+
+def check_use(options: FitOptions) -> None:
+    """Refuse what can never be used where cross-validation decides, by what is to stay as it is."""
+    given = given_for_gradient(options)
+    if options.freeze == "base" and given:
+        raise UserError(f"{given[0]} is for training by gradient, of which --freeze base does none. Drop one.")
+    if options.freeze is None and (looks := [each for each in given if each in ("--patience", "--validations")]):
+        raise UserError(
+            f"{looks[0]} is for training that validation looks at, which cross-validation does without. Drop it, or "
+            "give --freeze layers or none."
+        )
 
 
 def by_recipe(options: FinetuneOptions) -> bool:
@@ -137,14 +164,13 @@ def check_finetuning(options: FinetuneOptions) -> None:
                 raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
             raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
-    if by_probe(options):
-        for name in ("epochs", "batch", "length", "dropout", "unfreeze", "patience"):
-            if getattr(options, name) is not None:
-                raise UserError(f"--{name} is for training by gradient, of which --freeze base does none. Drop one.")
+    if by_recipe(options) or by_probe(options):
+        check_use(options)
     if options.unlabelled and not by_recipe(options):
         other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
         raise UserError(f"--unlabelled is tried where cross-validation decides, not with {other}. Drop one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
-    if options.scratch and options.base is None and options.freeze not in (None, "none"):
-        raise UserError(f"--freeze {options.freeze} would keep random weights as they are. Drop it, or give --from.")
+    layers_alike = options.base is not None and options.freeze == "layers"  # perhaps the identity, as those of --from
+    if options.scratch and options.freeze not in (None, "none") and not layers_alike:
+        raise UserError(f"--freeze {options.freeze} would keep random weights as they are. Drop it, or --scratch.")

@@ -23,7 +23,7 @@ from rehead.errors import UserError
 from rehead.finetune.classify import Documents
 from rehead.finetune.copies import reheaded
 from rehead.finetune.features import read_documents
-from rehead.finetune.fit import Fitted, look_at, settle, settle_scores
+from rehead.finetune.fit import Fitted, check_length, look_at, say_cut, settle, settle_scores
 from rehead.finetune.linear import (
     STRENGTHS,
     WORDS,
@@ -64,8 +64,9 @@ class Probe:
     linear: Linear
     folds: list[tuple[Ints, Ints]]
     "Who was left out when the settings were chosen: for each time, the examples inside and those outside."
-    note: str
-    "How the settings were chosen."
+    notes: list[str]
+    "What is read of long documents, and how the settings were chosen."
+    reading: Reading = Reading()
 
 
 def fit_probe(
@@ -84,9 +85,10 @@ def fit_probe(
     for note in notes:
         say(note)
     probe = find_probe(train, base, options, words=words)
-    say(probe.note)
+    for note in probe.notes:
+        say(note)
     fitted = finish(probe, train, valid, base, options, began, say)
-    fitted.notes[:0] = [*notes, probe.note]
+    fitted.notes[:0] = [*notes, *probe.notes]
     return fitted
 
 
@@ -94,11 +96,17 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
     """Search for the best linear classifier, and fit it to all examples."""
     if base.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from.")
-    features, space = read_documents(base.model, encode(base.tokenizer, train.texts))
+    check_length(base.model, options.length)
+    reading = Reading(options.length, "windows" if options.long is None else options.long)
+    ids = encode(base.tokenizer, train.texts)
+    features, space = read_documents(base.model, ids, reading)
+    notes, longest = [], reading.limit(base.model.base)
+    if reading.long != "windows" and (cut := sum(len(each) > longest for each in ids)):
+        notes.append(say_cut(cut, len(ids), longest, reading.long))
     truth = targets(train, train.names, multilabel=train.multilabel)
     examples = Examples(features, truth, space, len(train.names), options.class_weights == "balanced")
     found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
-    return Probe(examples, found, fit_average(examples, found.settings), left_out, note)
+    return Probe(examples, found, fit_average(examples, found.settings), left_out, [*notes, note], reading)
 
 
 def _choose(
@@ -134,7 +142,7 @@ def _again(examples: Examples, left_out: list[tuple[Ints, Ints]], best: Setting,
         for power in sorted({best.power, max(1.0, best.power - 1)})
         for weight in sorted(weights)
     ]
-    return average(tried, examples.truth)
+    return average(tried, examples.truth, balanced=examples.balanced)
 
 
 def finish(
@@ -159,7 +167,8 @@ def finish(
         "freeze": "base",
         "reading": dataclasses.asdict(reading),
         "settings": [dataclasses.asdict(each) for each in probe.found.settings],
-        "examples": {"train": len(train), "train_fingerprint": train.fingerprint()},
+        "examples": {"train": len(train), "train_fingerprint": train.fingerprint()}
+        | ({} if valid is None else {"valid": len(valid), "valid_fingerprint": valid.fingerprint()}),
         "base": {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
         "rehead": rehead.__version__,
     }
@@ -207,4 +216,4 @@ def put_on(probe: Probe, train: LabelledData, base: Run) -> Run:
             made.words.idf.copy_(torch.from_numpy(probe.examples.space.idf))
             made.words.weight.zero_()
             made.words.weight[torch.from_numpy(linear.rows)] = torch.from_numpy(linear.words.T).float()
-    return Run(model, base.tokenizer, list(train.names))
+    return Run(model, base.tokenizer, list(train.names), {"reading": dataclasses.asdict(probe.reading)})

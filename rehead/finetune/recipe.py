@@ -4,9 +4,10 @@
     2. self-training on unlabelled text, if there is some                                     (`self_training`)
     3. fine-tuning the base from there, from a few hundred labels on                          (`fit`)
 
-Every step is tried on examples that are left out, and kept only if they gain by more than half the standard error of
-the difference: a step that does nothing should not be taken for luck. What was tried, what it gave and what was kept is
-said, and stands in the run's `details["recipe"]`.
+Every step is tried on examples that are left out, and kept if their loss falls by more than half the standard error of
+the difference. That is a low bar: a step that does nothing passes it about three times in ten. But such a step costs
+little, while to refuse one that helps, as few examples can seldom prove, costs more. What was tried, what it gave and
+what was kept is said, and stands in the run's `details["recipe"]`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ import numpy as np
 import torch
 
 from rehead.errors import UserError
-from rehead.finetune.calibration import find_temperature
+from rehead.finetune.calibration import find_temperature, probabilities
 from rehead.finetune.features import Seen, in_space
 from rehead.finetune.fit import Fitted, fit, look_at
 from rehead.finetune.linear import fit_average
 from rehead.finetune.logistic import losses_of
 from rehead.finetune.measures import guesses
-from rehead.finetune.options import FitOptions
+from rehead.finetune.options import FitOptions, given_for_gradient
 from rehead.finetune.probe import Probe, find_probe, finish, put_on
 from rehead.finetune.self_training import MOST, self_trained
-from rehead.finetune.targets import some
+from rehead.finetune.targets import balance, some
+from rehead.finetune.thresholds import find_thresholds
 from rehead.model.heads import ClassifierHead
-from rehead.model.reading import class_logits, encode, is_bag
+from rehead.model.reading import Reading, class_logits, encode, is_bag
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FEWEST_TO_TUNE = 200  # examples, below which fine-tuning is not tried: it never helped
-MARGIN = 0.5  # standard errors by which a step has to help
+MARGIN = (
+    0.5  # standard errors by which a step has to help: low, since a useless step costs less than a good one refused
+)
 EPOCHS = 4.0  # of fine-tuning, where no layer reads
 WORD_WEIGHTS = (1.0, 0.5, 0.0)  # how much words count beside a fine-tuned base, against beside the frozen one
 UNLABELLED = 31  # what a random choice is for, as part of its key
@@ -62,6 +66,8 @@ class Step:
     before: float | None = None
     "What the same examples' accuracy is without this step, and the loss."
     loss_before: float | None = None
+    several: bool = False
+    "Whether all labels of an example must be right, each given from its threshold on."
 
     def __str__(self) -> str:
         kept = "kept" if self.kept else "not kept"
@@ -69,7 +75,8 @@ class Step:
         if self.before is not None:
             right += f" (without: {100 * self.before:.1f} %)"
             loss += f" ({self.loss_before:.3f})"
-        return f"{self.name}: {right} of {self.examples:,} left-out examples right, loss {loss}: {kept}"
+        which = "have all labels right, with thresholds chosen for F1" if self.several else "right"
+        return f"{self.name}: {right} of {self.examples:,} left-out examples {which}, loss {loss}: {kept}"
 
 
 @dataclass
@@ -104,10 +111,15 @@ def fit_recipe(
     for note in notes:
         say(note)
     probe = find_probe(train, base, options, words=True)
-    tell(probe.note)
-    steps = (
-        [_step("frozen base, linear head", probe.found.logits, probe.examples.truth, kept=True)] if probe.folds else []
-    )
+    for note in probe.notes:
+        tell(note)
+    steps = []
+    if probe.folds:
+        examples = probe.examples
+        first = _step(
+            "frozen base, linear head", probe.found.logits, examples.truth, balanced=examples.balanced, kept=True
+        )
+        steps.append(first)
     alone = probe
     if unlabelled is not None and train.multilabel:
         tell("self-training is for one label a text: the unlabelled text is not used")
@@ -118,6 +130,13 @@ def fit_recipe(
     tuned = _tuned(probe, train, base, options, steps) if worth else None
     for step in steps:
         tell(str(step))
+    if not worth and (idle := given_for_gradient(options)):
+        why = f"that takes {FEWEST_TO_TUNE} examples"
+        if probe is not alone:
+            why = "self-training was kept"
+        elif not probe.folds:
+            why = "nothing could be left out to judge it by"
+        tell(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")
     if tuned is not None:
         probe.found = dataclasses.replace(probe.found, logits=tuned.logits)
     fitted = finish(
@@ -129,25 +148,29 @@ def fit_recipe(
     return fitted
 
 
-def see_unlabelled(base: Run, texts: Sequence[str], seed: int = 0, most: int = MOST) -> Seen:
+def see_unlabelled(
+    base: Run, texts: Sequence[str], seed: int = 0, most: int = MOST, reading: Reading | None = None
+) -> Seen:
     """Read unlabelled text for self-training: at most so many documents of it, drawn by the seed."""
     if base.tokenizer is None:
         raise UserError("self-training needs a run with a tokenizer.")
     chosen = shuffled(np.arange(len(texts)), len(texts), seed, UNLABELLED)[:most]
-    return Seen.by(base.model, encode(base.tokenizer, [texts[int(each)] for each in chosen]))
+    return Seen.by(base.model, encode(base.tokenizer, [texts[int(each)] for each in chosen]), reading)
 
 
 def _with_unlabelled(
     probe: Probe, base: Run, options: FitOptions, unlabelled: Sequence[str] | Seen, steps: list[Step]
 ) -> Probe:
     """Try self-training; keep it if it helps."""
-    seen = unlabelled if isinstance(unlabelled, Seen) else see_unlabelled(base, unlabelled, options.seed)
+    seen = unlabelled
+    if not isinstance(seen, Seen):
+        seen = see_unlabelled(base, seen, options.seed, reading=probe.reading)
     if not len(seen.vectors):
         return probe
     found, linear = self_trained(probe, in_space(seen, probe.examples.space))
-    truth = probe.examples.truth
-    kept = better(found.logits, probe.found.logits, truth)
-    steps.append(_step("self-training", found.logits, truth, kept=kept, before=probe.found.logits))
+    truth, balanced = probe.examples.truth, probe.examples.balanced
+    kept = better(found.logits, probe.found.logits, truth, balanced=balanced)
+    steps.append(_step("self-training", found.logits, truth, balanced=balanced, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
 
 
@@ -162,10 +185,11 @@ def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, st
         linear = fit_average(part.examples, probe.found.settings)
         words[outside] = linear.word_scores(examples.features.some(outside))
     candidates = [Tuned(tuned + weight * words, weight) for weight in (WORD_WEIGHTS if np.nansum(words**2) else (0.0,))]
-    best = min(candidates, key=lambda each: calibrated(each.logits, examples.truth).mean())
-    kept = better(best.logits, probe.found.logits, examples.truth)
+    truth, balanced, before = examples.truth, examples.balanced, probe.found.logits
+    best = min(candidates, key=lambda each: calibrated(each.logits, truth, balanced=balanced).mean())
+    kept = better(best.logits, before, truth, balanced=balanced)
     beside = f", words beside it {best.words:g}" if best.words else ""
-    steps.append(_step(f"fine-tuned base{beside}", best.logits, examples.truth, kept=kept, before=probe.found.logits))
+    steps.append(_step(f"fine-tuned base{beside}", best.logits, truth, balanced=balanced, kept=kept, before=before))
     return best if kept else None
 
 
@@ -195,30 +219,39 @@ def _tune_all(probe: Probe, train: LabelledData, base: Run, options: FitOptions,
     return run
 
 
-def better(new: Floats, old: Floats, truth: NDArray[Any]) -> bool:
-    """Tell whether left-out examples gain, by more than chance would often give them. Both are calibrated first."""
+def better(new: Floats, old: Floats, truth: NDArray[Any], *, balanced: bool = False) -> bool:
+    """Tell whether left-out examples gain enough for a step to be kept (`MARGIN`). Both are calibrated first."""
     known = ~np.isnan(new[:, 0]) & ~np.isnan(old[:, 0])
-    gain = calibrated(old[known], truth[known]) - calibrated(new[known], truth[known])
+    before, after = (calibrated(each[known], truth[known], balanced=balanced) for each in (old, new))
+    gain = before - after
     return bool(gain.mean() > MARGIN * gain.std() / max(1, len(gain)) ** 0.5)
 
 
-def calibrated(logits: Floats, truth: NDArray[Any]) -> Floats:
+def calibrated(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
     """Give the loss of each left-out example under the best temperature: (n,)."""
     known = ~np.isnan(logits[:, 0])
-    return losses_of(logits[known] / find_temperature(logits[known], truth[known]), truth[known])
+    logits, truth = logits[known], truth[known]
+    temperature = find_temperature(logits, truth, balance(truth) if balanced else 1.0)
+    return losses_of(logits / temperature, truth, balanced=balanced)
 
 
-def _step(name: str, logits: Floats, truth: NDArray[Any], *, kept: bool, before: Floats | None = None) -> Step:
+def _step(
+    name: str, logits: Floats, truth: NDArray[Any], *, balanced: bool, kept: bool, before: Floats | None = None
+) -> Step:
     known = ~np.isnan(logits[:, 0])
-    step = Step(name, float(calibrated(logits, truth).mean()), _accuracy(logits, truth, known), kept, int(known.sum()))
+    loss = float(calibrated(logits, truth, balanced=balanced).mean())
+    step = Step(name, loss, _accuracy(logits, truth, known), kept, int(known.sum()), several=truth.ndim == 2)
     if before is not None:
         step.before = _accuracy(before, truth, known)
-        step.loss_before = float(calibrated(before[known], truth[known]).mean())
+        step.loss_before = float(calibrated(before[known], truth[known], balanced=balanced).mean())
     return step
 
 
 def _accuracy(logits: Floats, truth: NDArray[Any], which: NDArray[np.bool_]) -> float:
-    several = truth.ndim == 2
-    guess = guesses(1 / (1 + np.exp(-logits[which])) if several else logits[which], several=several)
-    right = (guess == truth[which]).all(1) if several else guess == truth[which]
-    return float(right.mean())
+    """Give the share that is right; of several labels, of examples all of whose labels are, as the run gives them."""
+    logits, truth = logits[which], truth[which]
+    if truth.ndim == 1:
+        return float((logits.argmax(1) == truth).mean())
+    shares = probabilities(logits / find_temperature(logits, truth), several=True)
+    guess = guesses(shares, several=True, thresholds=np.array(find_thresholds(shares, truth)))
+    return float((guess == truth).all(1).mean())

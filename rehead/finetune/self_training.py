@@ -76,7 +76,7 @@ def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -
     often = np.bincount(words.indices, minlength=words.shape[1]) >= min(FOUND, words.shape[0])
     rows = np.flatnonzero((uneven > 0) & often)
     inputs = words[:, rows].multiply(uneven[rows][None]).tocsr()
-    weight, bias = separate(inputs, truth, examples.classes, STRENGTH, weights)
+    weight, bias = separate(inputs, truth, examples.classes, STRENGTH, weights, balanced=examples.balanced)
     nothing = np.zeros((examples.classes, examples.features.directions.shape[1]))
     return Linear(nothing, rows, weight * uneven[rows], bias)
 

@@ -42,6 +42,18 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
     return table
 
 
+def balance(truth: Targets) -> NDArray[np.float64]:
+    """Weigh documents so that all classes count the same, (N,); of several labels, each yes as much as no, (N, K).
+
+    The mean is 1.
+    """
+    if truth.ndim == 2:
+        return np.stack([balance((each > 0).astype(np.int64)) for each in truth.T], axis=1)
+    counts = np.bincount(truth)
+    weights: NDArray[np.float64] = len(truth) / ((counts > 0).sum() * counts[truth])
+    return weights
+
+
 def some(data: LabelledData, which: Sequence[int] | NDArray[np.int64]) -> LabelledData:
     """Take some examples of a set, in this order; the names of the classes stay those of the whole."""
     chosen = [int(each) for each in which]

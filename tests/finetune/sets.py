@@ -32,6 +32,15 @@ def reviews(count: int, seed: int = 0, names: tuple[str, ...] = ("bad", "good"))
     )
 
 
+def misleading(data: LabelledData, seed: int = 3, share: float = 0.3) -> LabelledData:
+    """Cut reviews short, and have some of their words speak for the other class."""
+    chance = np.random.RandomState(seed)
+    other = dict(zip(GOOD + BAD, BAD + GOOD, strict=True))
+    short = [text.split()[:10] for text in data.texts]
+    data.texts = [" ".join(other.get(word, word) if chance.rand() < share else word for word in text) for text in short]
+    return data
+
+
 def several(count: int, seed: int = 0) -> LabelledData:
     """Documents with any of three labels, or none."""
     chance = np.random.RandomState(seed)

@@ -130,13 +130,16 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
 def test_a_linear_classifier_on_the_base_as_it_is(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["finetune", str(files / "train.csv"), "--from", str(files / "base"), "--freeze", "base"]
     assert main([*words, "--out", str(files / "run")]) == 0
-    assert "chosen by 5-fold cross-validation on 60 of 60 examples" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "chosen by 5-fold cross-validation on 60 of 60 examples" in said.err
+    assert "left-out examples, by which settings were chosen too (60 texts): accuracy" in said.out
     run, base = load(files / "run"), load(files / "base")
     assert run.details["method"] == "probe"
     for name, tensor in base.model.base.state_dict().items():
         np.testing.assert_array_equal(run.model.base.state_dict()[name], tensor, err_msg=name)
-    assert main([*words, "--out", str(files / "other"), "--epochs", "3"]) == 2
-    assert "--epochs is for training by gradient, of which --freeze base does none" in capsys.readouterr().err
+    for given in (("--epochs", "3"), ("--lr", "2"), ("--layer-decay", "0.5"), ("--validations", "3")):
+        assert main([*words, "--out", str(files / "other"), *given]) == 2
+        assert f"{given[0]} is for training by gradient, of which --freeze base does none" in capsys.readouterr().err
     assert not (files / "other").exists()
 
 
@@ -154,8 +157,10 @@ def test_of_very_much_unlabelled_text_a_sample_is_kept(tmp_path: Path, monkeypat
 def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(files / "run"), *QUICK, "--from", str(files / "base"), "--freeze", "layers"]
     assert main(["finetune", str(files / "tags.csv"), *out]) == 0
-    assert "3 labels, any number of them per text" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "3 labels, any number of them per text" in said.err
     assert len(load(files / "run").details["thresholds"]) == 3
+    assert "each label has a threshold, chosen for F1" in said.out
     assert main(["evaluate", str(files / "run"), str(files / "tags.csv")]) == 0
     assert "all labels of a text right" in capsys.readouterr().out
 
@@ -217,7 +222,10 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused = {
         "what to start from? Give --from RUN": [],
         "--nhid goes with --scratch alone": [*base, "--nhid", "16"],
-        "--freeze base would keep random weights": ["--scratch", "--freeze", "base"],
+        "--freeze layers would keep random weights": ["--scratch", "--freeze", "layers"],
+        "--freeze base would keep random weights": [*base, "--scratch", "--freeze", "base"],
+        "--freeze embeddings would keep random weights": [*base, "--scratch", "--freeze", "embeddings"],
+        "--patience is for training that validation looks at": [*base, "--patience", "2"],
         "no such run": ["--from", str(files / "nothing")],
         "odd.csv line 4: the label 'so' is not among those that were trained on ('bad', 'good')": [
             *base, "--valid", str(files / "odd.csv"),

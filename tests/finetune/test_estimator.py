@@ -130,11 +130,12 @@ def test_nothing_is_predicted_before_it_is_fitted(quick: TextClassifier, tmp_pat
 @pytest.mark.parametrize("freeze", [None, "base", "layers", "none"])
 def test_it_is_what_the_functions_make(base: Run, freeze: Any) -> None:
     """freeze chooses among them; the base and the chance of others stay as they were."""
-    data, options = reviews(40), FitOptions(freeze=freeze, epochs=1, seed=3)
+    epochs = None if freeze == "base" else 1
+    data, options = reviews(40), FitOptions(freeze=freeze, epochs=epochs, seed=3)
     for place in range(len(data)):
         data.sources[place] = ("X", place)
     before, state = copy.deepcopy(base.model.state_dict()), torch.get_rng_state()
-    made = TextClassifier(base, freeze=freeze, epochs=1, seed=3).fit(TEXTS, LABELS)
+    made = TextClassifier(base, freeze=freeze, epochs=epochs, seed=3).fit(TEXTS, LABELS)
     assert torch.equal(torch.get_rng_state(), state)
     way = {None: fit_recipe, "base": fit_probe}.get(freeze, fit)
     expected = way(data, None, base=base, options=options).run
@@ -274,7 +275,14 @@ def test_what_are_no_labels_is_refused(quick: TextClassifier) -> None:
 def test_parameters_are_refused_when_it_is_fitted_by_their_name(base: Run, tmp_path: Path) -> None:
     for parameters, why in (
         ({"freeze": "all"}, "freeze is 'all'. Expected None, or one of: 'base'"),
-        ({"class_weights": "some"}, "class_weights is 'some'"),
+        ({"class_weights": "some"}, "class_weights is 'some'. Expected one of: 'none', 'balanced'"),
+        ({"freeze": "base", "long": "middle"}, "long is 'middle'. Expected None, or one of: 'head'"),
+        ({"freeze": "base", "epochs": 3}, "^epochs is for training by gradient, of which freeze base does none"),
+        ({"patience": 2}, "^patience is for training that validation looks at"),
+        ({"seed": 0.5}, "seed is 0.5. Expected a whole number"),
+        ({"batch": 100.0, "freeze": "none"}, "batch is 100.0. Expected a whole number"),
+        ({"seed": None}, "seed is None"),
+        ({"epochs": True}, "epochs is True"),
         ({"epochs": -1, "freeze": "none"}, "epochs -1: must be above 0"),
         ({"layer_decay": 2.0}, "^layer_decay 2"),
         ({"epochs": "3"}, r"epochs is '3' \(of type str\). Expected a number"),

@@ -54,7 +54,7 @@ def test_axes_are_those_of_the_spread(make_base: MakeBase) -> None:
     ids = ids_of(base, reviews(80).texts)
     learn_spread(base.model, ids)
     vectors = vectors_of_ids(base.model, ids).astype(np.float64)
-    space = find_space(base.model, Seen(vectors, None))
+    space = find_space(base.model, Seen(vectors, np.arange(len(vectors)), None))
     values, axes = np.linalg.eigh(np.cov(vectors.T))
     np.testing.assert_allclose(space.spread, np.maximum(np.sqrt(values[::-1] / values[-1]), 1e-3), atol=1e-4)
     np.testing.assert_allclose(np.abs((space.axes * axes[:, ::-1]).sum(0))[:5], 1, atol=1e-3)

@@ -12,7 +12,7 @@ import torch
 
 import rehead.disk
 from rehead.errors import UserError
-from rehead.finetune.fit import Fitted, collapsed, fit
+from rehead.finetune.fit import Fitted, by_chance, collapsed, fit
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
@@ -127,8 +127,9 @@ def test_the_same_seed_gives_the_same_bytes(make_base: MakeBase) -> None:
 def test_without_a_validation_part_it_draws_one_and_says_so(make_base: MakeBase) -> None:
     fitted = fit(reviews(50), None, base=make_base(), options=options())
     assert fitted.notes[0].startswith("no validation part was given: 10 of the 50 examples are set aside")
-    assert fitted.run.details["examples"]["train"] == 40
-    assert fitted.run.details["examples"]["valid"] == 10
+    known = fitted.run.details["examples"]
+    assert (known["train"], known["valid"]) == (40, 10)
+    assert known["train_fingerprint"] == reviews(50).fingerprint()  # of all that were given
 
 
 def test_patience_ends_it_early_and_keeps_the_best(make_base: MakeBase) -> None:
@@ -141,6 +142,22 @@ def test_patience_ends_it_early_and_keeps_the_best(make_base: MakeBase) -> None:
     assert len(fitted.curve) == best + 3
     assert fitted.curve[-1].epoch < 40
     check_kept(fitted, reviews(60, 1))
+
+
+def test_patience_counts_epochs_however_often_validation_looks(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases: list[Any] = []
+
+    def train_phases(given: list[Any], settings: FitOptions, *_: Any, **__: Any) -> Any:
+        phases.append((given[0].patience, settings.validations))
+        raise Killed
+
+    monkeypatch.setattr("rehead.finetune.fit.train_phases", train_phases)
+    for changes in ({}, {"validations": 20}, {"validations": 2}, {"patience": None}):
+        with pytest.raises(Killed):
+            fit(reviews(40), reviews(20, 1), base=make_base(), options=options(**{"patience": 2, **changes}))
+    assert phases == [(2, 4), (10, 20), (1, 2), (None, 4)]
 
 
 def test_a_head_can_be_kept(make_base: MakeBase) -> None:
@@ -158,14 +175,20 @@ def test_a_head_can_be_kept(make_base: MakeBase) -> None:
 
 
 def test_gradual_unfreezing_begins_with_the_head(make_base: MakeBase) -> None:
-    """Half an epoch before the embeddings' turn they are as they were; then they move."""
-    base = make_base("bag")
-    for epochs, moved in ((1.5, False), (4, True)):
-        given = options(unfreeze=2.0 * epochs / 4 if not moved else 2, epochs=epochs)
-        given.unfreeze = 2.0
-        run = fit(reviews(80), reviews(60, 1), base=base, options=given).run
-        same = torch.equal(run.model.base.embedding.weight, base.model.base.embedding.weight)
-        assert same == (not moved)
+    """And goes on with one more layer after every epoch, from the top; the embeddings come last."""
+    base, data = make_base("small", learnt=True), reviews(24)
+    before = weights(base)
+    names = ("layers.1.", "layers.0.", "embedding.")
+    for epochs, moved in ((1.5, 1), (2.5, 2), (3.5, 3)):
+        given = options(freeze="none", unfreeze=1.0, epochs=epochs)
+        after = weights(fit(data, None, base=base, options=given, whole=True).run)
+        for place, name in enumerate(names):
+            keys = [key for key in before if f"base.{name}" in key and key.endswith("weight")]
+            assert keys
+            for key in keys:
+                assert torch.equal(after[key], before[key]) == (place >= moved), (epochs, key)
+    with pytest.raises(UserError, match="--unfreeze 2: of 2 epochs all would train the head alone"):
+        fit(data, None, base=base, options=options(unfreeze=2.0, epochs=2))
 
 
 @pytest.mark.parametrize("given", [{}, {"freeze": "base"}, {"freeze": "none", "accumulate": 2}], ids=str)
@@ -255,12 +278,35 @@ def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
 
 
 def test_collapsing_to_one_class_is_said(make_base: MakeBase) -> None:
-    fitted = fit(reviews(40), reviews(20, 1), base=make_base(), options=options(lr=1e-9, epochs=1, freeze="base"))
-    guess = class_probabilities(fitted.run, reviews(20, 1).texts).argmax(1)
-    assert ("collapsed" in fitted.run.details) == (len(set(guess)) == 1)
+    """Texts that are all the same cannot be told apart."""
+    data, valid = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)]), reviews(20, 1)
+    data.texts, valid.texts = ["the film"] * len(data), ["the film"] * len(valid)
+    fitted = fit(data, valid, base=make_base(), options=options(epochs=1))
+    assert fitted.run.details["collapsed"]
+    assert fitted.notes[-1] == (
+        "warning: every validation document was taken for 'bad': the classifier tells nothing apart. Give more "
+        "examples, or train longer (--epochs), or train at another rate (--lr), or have rare classes count as much "
+        "(--class-weights balanced)."
+    )
+    fitted = fit(reviews(40), reviews(20, 1), base=make_base(), options=options())
+    assert "collapsed" not in fitted.run.details
     names = ["bad", "good"]
     same, mixed = np.array([1, 1, 1]), np.array([0, 1, 1])
-    assert "taken for 'good'" in (collapsed(same, mixed, names) or "")
-    assert collapsed(mixed, mixed, names) is None
-    assert collapsed(same, same, names) is None
-    assert "no label at all" in (collapsed(np.zeros((3, 2), bool), np.eye(3, 2), names) or "")
+    assert "every left-out document was taken for 'good'" in (collapsed(same, mixed, names, "left-out") or "")
+    assert collapsed(mixed, mixed, names, "left-out") is None
+    assert collapsed(same, same, names, "left-out") is None
+    assert "no label at all" in (collapsed(np.zeros((3, 2), bool), np.eye(3, 2), names, "left-out") or "")
+
+
+def test_chance_is_told_from_little() -> None:
+    chance = np.random.RandomState(0)
+    truth = (np.arange(200) < 20).astype(np.int64)
+    assert by_chance(np.zeros(200, np.int64), truth)  # 90 % right
+    few = (np.arange(20) < 8).astype(np.int64)
+    assert by_chance(few * (np.arange(20) == 0), few)  # one of eight, by luck
+    rare = np.where(np.arange(200) < 10, 1, 0)  # half of the rare class is found
+    assert not by_chance(rare, truth)
+    often = [by_chance(chance.randint(0, 2, 200), truth) for _ in range(100)]
+    assert 0.85 < np.mean(often) < 1
+    assert by_chance(1 - truth, truth)
+    assert not by_chance(truth, truth)

@@ -109,6 +109,21 @@ def test_losses() -> None:
     np.testing.assert_allclose(losses_of(scores[:1], table), [expected])
 
 
+def test_balanced_losses_are_means_of_the_classes() -> None:
+    """As if the rare class had been repeated until there are as many of it; of several labels, for each of them."""
+    chance = np.random.RandomState(0)
+    scores, truth = chance.randn(8, 2), np.array([0, 1, 0, 0, 0, 1, 0, 0])
+    repeated = np.concatenate([np.arange(8), [1, 5, 1, 5]])
+    expected = losses_of(scores[repeated], truth[repeated]).mean()
+    assert mean_loss(scores, truth, balanced=True) == pytest.approx(expected)
+    assert mean_loss(scores, truth) != pytest.approx(expected)
+    table = np.stack([truth, np.zeros(8)], 1).astype(np.float32)
+    alone = np.stack([np.zeros(8), scores[:, 0]], 1)
+    of_first = losses_of(alone[repeated], truth[repeated]).mean()
+    of_second = np.logaddexp(0, scores[:, 1]).mean()
+    assert mean_loss(scores, table, balanced=True) == pytest.approx((of_first + of_second) / 2)
+
+
 def test_the_search_finds_what_trying_all_finds(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     data = reviews(36, names=("bad", "good", "so"))
     examples = read(make_base, data)

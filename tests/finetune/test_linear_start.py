@@ -49,6 +49,17 @@ def test_several_labels_are_questions_of_their_own() -> None:
     np.testing.assert_allclose(bias[1], at[1] - at[0])
 
 
+def test_a_rare_class_may_count_as_much() -> None:
+    x, y = vectors(400, 2)
+    rare = np.flatnonzero((y == 0) | (np.arange(400) < 40))
+    given, truth = vectors(1000, 2, 1)
+    found = {}
+    for balanced in (False, True):
+        weight, bias = solve_head(x[rare], y[rare], 2, balanced=balanced)
+        found[balanced] = ((given @ weight.T + bias).argmax(1) == 1)[truth == 1].mean()
+    assert found[True] > found[False] + 0.1
+
+
 def test_too_little_to_choose_by() -> None:
     """One example of a class, a class without any, and nothing to tell apart."""
     x, _ = vectors(6, 2)

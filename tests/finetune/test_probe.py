@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +63,28 @@ def test_the_run_scores_as_the_linear_classifier(
     np.testing.assert_array_equal(class_logits(again, None, data.texts), class_logits(run, None, data.texts))
 
 
+@pytest.mark.parametrize("long", ["head", "tail", "head+tail", "windows"])
+@pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
+def test_documents_are_read_as_the_options_say(make_base: MakeBase, name: str, learnt: bool, long: Any) -> None:
+    base, data = make_base(name, learnt=learnt), reviews(20)
+    options = FitOptions(length=12, long=long)
+    found = find_probe(data, base, options, words=False)
+    found.linear = fit_average(found.examples, [Setting(2.0, 4.0, 3.0)])
+    run = put_on(found, data, base)
+    expected = found.linear.scores(found.examples.features)
+    np.testing.assert_allclose(class_logits(run, None, data.texts), expected, atol=1e-4)
+    assert run.details["reading"] == {"longest": 12, "long": long}
+    plain = find_probe(data, base, FitOptions(), words=False).examples.features.directions
+    assert not np.allclose(found.examples.features.directions, plain, atol=1e-3)
+    assert ("documents are longer than 12 tokens" in found.notes[0]) == (long != "windows")
+
+
+def test_more_than_there_are_positions_is_refused(make_base: MakeBase) -> None:
+    base = make_base("lab", learnt=True, positions="learned", maxlen=24)
+    with pytest.raises(UserError, match="--length 25: this base reads at most 24 tokens"):
+        fit_probe(reviews(20), None, base=base, options=FitOptions(length=25))
+
+
 @pytest.mark.parametrize("words", [False, True])
 def test_it_learns_and_is_calibrated_on_what_was_left_out(make_base: MakeBase, words: bool) -> None:
     base, data = make_base(), reviews(60)
@@ -86,6 +109,11 @@ def test_it_learns_and_is_calibrated_on_what_was_left_out(make_base: MakeBase, w
 def test_a_validation_part_calibrates_instead(make_base: MakeBase) -> None:
     fitted = fit_probe(reviews(40), reviews(30, 1), base=make_base())
     assert fitted.run.details["calibration"]["documents"] == 30
+    known = fitted.run.details["examples"]
+    assert (known["train_fingerprint"], known["valid_fingerprint"]) == (
+        reviews(40).fingerprint(),
+        reviews(30, 1).fingerprint(),
+    )
     assert fitted.valid is not None
     assert fitted.valid.count == 30
     assert fitted.valid.accuracy == pytest.approx(right(fitted.run, reviews(30, 1)))
@@ -120,7 +148,7 @@ def test_of_many_examples_some_are_left_out_once(make_base: MakeBase, monkeypatc
     (inside, outside), *rest = found.folds
     assert not rest
     assert len(outside) == 8
-    assert "cross-validation on 40 of 80 examples" in found.note
+    assert "cross-validation on 40 of 80 examples" in found.notes[0]
     known = ~np.isnan(found.found.logits[:, 0])
     np.testing.assert_array_equal(np.flatnonzero(known), outside)
     linear = fit_average(found.examples.some(inside), found.found.settings)
@@ -156,6 +184,16 @@ def test_mixed_labels_give_chance(make_base: MakeBase) -> None:
     assert abs(fitted.valid.accuracy - 0.5) < 0.15
     shares = class_probabilities(fitted.run, reviews(60, 1).texts)
     assert abs(shares - 0.5).max() < 0.3  # and it knows
+    assert "warning: the labels cannot be told from the text so far: what 120 left-out documents" in fitted.notes[-1]
+
+
+def test_texts_that_are_all_the_same(make_base: MakeBase) -> None:
+    data = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
+    data.texts = [f"the film {'a ' * (place % 7)}" for place in range(len(data))]
+    fitted = fit_probe(data, reviews(8), base=make_base())
+    said = next(note for note in fitted.notes if note.startswith("warning: every validation document was taken for"))
+    assert "--epochs" not in said
+    assert said.endswith("Give more examples, or have rare classes count as much (--class-weights balanced).")
 
 
 def test_rare_classes_may_count_more(make_base: MakeBase) -> None:

@@ -25,7 +25,7 @@ from rehead.model.reading import class_logits, class_probabilities
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import misleading, reviews, several
 from tests.finetune.test_probe import right
 
 
@@ -57,7 +57,7 @@ def test_noise_is_not_better_and_a_gain_is() -> None:
 
 
 def test_a_step_that_changes_nothing_but_luck_is_seldom_kept() -> None:
-    """What is kept must gain by half a standard error: a coin would be kept half the time."""
+    """What is kept must gain by half a standard error, which luck alone gives about three times in ten."""
     kept = []
     for seed in range(60):
         chance = np.random.RandomState(seed)
@@ -106,6 +106,12 @@ def test_several_labels(make_base: MakeBase) -> None:
     assert names_of(fitted) == ["frozen base, linear head"]  # of one label only could guesses be believed
     guess = class_probabilities(fitted.run, new.texts) >= fitted.run.details["thresholds"]
     assert (guess == targets(new, new.names, multilabel=True)).mean() > 0.8
+    (step,) = fitted.run.details["recipe"]
+    assert fitted.valid is not None
+    assert step["accuracy"] == pytest.approx(fitted.valid.accuracy)  # with the thresholds that the run has
+    assert any(
+        "left-out examples have all labels right, with thresholds chosen for F1" in note for note in fitted.notes
+    )
 
 
 def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
@@ -118,6 +124,32 @@ def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
     uneven = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 20])
     fitted = fit_recipe(uneven, None, base=make_base(), options=FitOptions(class_weights="balanced"))
     assert right(fitted.run, reviews(60, 1)) > 0.8
+
+
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: bool) -> None:
+    """Words, and words that learn from guesses, must not undo it."""
+    data = misleading(reviews(300))
+    rare = some(data, [place for place in range(300) if place % 2 == 0 or place < 32])
+    new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
+    found = {}
+    for kind in ("none", "balanced"):
+        options = FitOptions(class_weights=kind)
+        run = fit_recipe(rare, None, base=make_base(), options=options, unlabelled=more if unlabelled else None).run
+        found[kind] = (class_logits(run, None, new.texts).argmax(1)[1::2] == 1).mean()
+    assert found["none"] < 0.1
+    assert found["balanced"] > 0.4
+
+
+def test_what_the_rare_class_gains_counts_where_classes_are_balanced() -> None:
+    """Ten of a hundred gain much, the others lose a little."""
+    truth = (np.arange(100) < 10).astype(np.int64)
+    old = np.random.RandomState(0).randn(100, 2)
+    new = old.copy()
+    new[np.arange(100), truth] += np.where(truth == 1, 1.5, -0.6)
+    assert not better(new, old, truth)
+    assert better(new, old, truth, balanced=True)
+    assert calibrated(old, truth, balanced=True).mean() < np.log(2) + 0.1
 
 
 def test_one_class_is_refused(make_base: MakeBase) -> None:
@@ -137,7 +169,7 @@ def test_self_training_is_kept_only_if_it_helps(make_base: MakeBase, monkeypatch
     base, data, more = make_base(), reviews(40), reviews(80, 4).texts
     plain = class_logits(fit_recipe(data, None, base=base).run, None, data.texts)
     for helps in (False, True):
-        monkeypatch.setattr(recipe, "better", lambda new, old, truth, helps=helps: helps)
+        monkeypatch.setattr(recipe, "better", lambda *_, helps=helps, **__: helps)
         fitted = fit_recipe(data, None, base=base, unlabelled=more)
         _, step = fitted.run.details["recipe"]
         assert step["name"] == "self-training"
@@ -175,7 +207,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     options = FitOptions(epochs=2)
     assert names_of(fit_recipe(reviews(38), None, base=base, options=options)) == ["frozen base, linear head"]
     for helps in (False, True):
-        monkeypatch.setattr(recipe, "better", lambda new, old, truth, helps=helps: helps)
+        monkeypatch.setattr(recipe, "better", lambda *_, helps=helps, **__: helps)
         fitted = fit_recipe(data, None, base=base, options=options)
         _, step = fitted.run.details["recipe"]
         assert step["name"].startswith("fine-tuned base")
@@ -202,7 +234,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
 def test_words_stand_beside_a_fine_tuned_base(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
     monkeypatch.setattr(recipe, "WORD_WEIGHTS", (0.5,))
-    monkeypatch.setattr(recipe, "better", lambda new, old, truth: True)
+    monkeypatch.setattr(recipe, "better", lambda *_, **__: True)
     base, data = make_base(), reviews(40)
     options = FitOptions(epochs=1)
     tried = find_probe(data, base, options, words=True)
@@ -230,10 +262,18 @@ def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase, monkeypatch: 
 
 def test_how_long_documents_are_read_is_kept(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
-    monkeypatch.setattr(recipe, "better", lambda new, old, truth: True)
+    monkeypatch.setattr(recipe, "better", lambda *_, **__: True)
     base = make_base("small", learnt=True)
     fitted = fit_recipe(reviews(40), None, base=base, options=FitOptions(epochs=1, length=12, long="tail"))
     assert fitted.run.details["reading"] == {"longest": 12, "long": "tail"}
+
+
+def test_what_is_for_gradient_and_was_not_used_is_said(make_base: MakeBase) -> None:
+    options = FitOptions(epochs=3, layer_decay=0.5)
+    fitted = fit_recipe(reviews(20), None, base=make_base(), options=options)
+    said = "not used: --epochs, --layer-decay: fine-tuning was not tried (that takes 200 examples)"
+    assert said in fitted.notes
+    assert not any("not used" in note for note in fit_recipe(reviews(20), None, base=make_base()).notes)
 
 
 def test_the_same_again_by_the_seed(make_base: MakeBase) -> None:

@@ -114,6 +114,15 @@ def test_a_class_that_nobody_was_taken_for_has_no_words() -> None:
     assert bias[1] > 0 > bias[0]
 
 
+def test_a_rare_class_may_count_as_much() -> None:
+    from scipy import sparse
+
+    inputs, truth = sparse.csr_matrix((30, 1)), np.array([0] * 25 + [1] * 5)
+    for balanced, share in ((False, 1 / 6), (True, 0.5)):
+        _, bias = separate(inputs, truth, 2, 100.0, np.ones(30), balanced=balanced)
+        assert 1 / (1 + np.exp(bias[0] - bias[1])) == pytest.approx(share, abs=0.03)
+
+
 def test_threads_do_not_change_what_comes_out() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
