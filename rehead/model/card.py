@@ -184,7 +184,7 @@ def _limits(run: Run) -> list[str]:
         if not _dict(details, "calibration"):
             lines.append("- Its probabilities are not calibrated.")
         if details.get("collapsed"):
-            lines.append("- In validation it gave all documents the same label.")
+            lines.append("- It gave all documents that it was judged by the same label.")
         if (longest := _number(_dict(details, "reading"), "longest")) is not None:
             rule = plain(_dict(details, "reading").get("long", ""))
             lines.append(f"- It reads {longest:,} tokens of a text at once; of a longer one: {rule}.")
