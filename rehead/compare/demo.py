@@ -2,8 +2,8 @@
 
     data          1,600 reviews to learn from, 400 to choose by, 2,000 to test on, the rest without their labels
     base          the default: a bag of n-gram vectors, pretrained on the unlabelled rest
-    lab           the classic experiment in small: a causal language model, pretrained on the same text
-    report        both networks from scratch and pretrained; the default recipe on the base; two linear baselines
+    lab           if asked for, the classic network in small: a causal language model, pretrained on the same text
+    report        each network from scratch and pretrained; the default recipe on the base; two linear baselines
 
 Everything is written as files, as a user's own data would be, so that each step can be repeated by hand. A demo that
 was interrupted goes on with --resume.
@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +58,11 @@ class DemoOptions(CommonOptions):
     epochs: float | None = flag(None, metavar="N")
     "How often the base reads its text (default: as rehead pretrain does)."
 
-    lab_tokens: float = flag(3e5, metavar="N")
-    "How much text the lab's language model reads."
+    lab_tokens: float | None = flag(None, metavar="N")
+    "Have a causal language model read so much of the text, and compare it too (default: not; it wants an hour to pay)."
 
     lab_epochs: float = flag(4, metavar="N")
-    "How often the lab's network reads its labelled reviews."
+    "How often a network reads its labelled reviews, from scratch and pretrained."
 
     lab_nhid: int = flag(128, metavar="N")
     "Width of the lab's network."
@@ -96,28 +97,32 @@ def _demo(options: DemoOptions, said: str) -> int:
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a demo and --overwrite throws it away. Give one.")
     base = _pretraining(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
-    lab = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
-    network = _pretraining(options, LAB, {**LAB_SHAPE, **lab})
+    lab = None
+    if options.lab_tokens is not None:
+        dials = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
+        lab = _pretraining(options, LAB, {**LAB_SHAPE, **dials})
     asked = _comparison(options)
-    _check(options, base, network, asked)
+    _check(options, [base] if lab is None else [base, lab], asked)
     if not options.resume:
         check_free(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
     from rehead.compare.command import compare, print_table
 
-    say = _saying(options)
-    _data(options, say)
-    say("2 of 4: a base, pretrained on reviews without labels (the default: a bag of n-gram vectors)")
+    say = _saying(options, steps=3 if lab is None else 4)
+    say(f"film reviews, as files in {options.out / DATA}")
+    _data(options)
+    say("a base, pretrained on reviews without labels (the default: a bag of n-gram vectors)")
     _pretrain(base, resume=options.resume)
-    say("3 of 4: the lab's language model, pretrained on the same reviews")
-    _pretrain(network, resume=options.resume)
-    say("4 of 4: every method on the same labels; the test part is opened at the end")
+    if lab is not None:
+        say("the lab's language model, pretrained on the same reviews")
+        _pretrain(lab, resume=options.resume)
+    say("every method on the same labels; the test part is opened at the end")
     results = compare(asked, said, wanted=_wanted(options))
     print_table(results)
     print(f"\nreport: {asked.out / 'report.html'}")
     return int(any(not each.passed for each in results.guards.controls))
 
 
-def _check(options: DemoOptions, base: PretrainOptions, lab: PretrainOptions, asked: CompareOptions) -> None:
+def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: CompareOptions) -> None:
     """Refuse what a later step would refuse, before minutes have gone into the earlier ones."""
     from rehead.compare.options import check_compare
     from rehead.pretrain.options import check_pretraining
@@ -127,7 +132,7 @@ def _check(options: DemoOptions, base: PretrainOptions, lab: PretrainOptions, as
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0.")
-    for each in (base, lab):
+    for each in pretraining:
         check_pretraining(each, read_recipe(each.objective))
     check_compare(asked)
     if max(options.labels) > TRAIN:
@@ -143,7 +148,7 @@ def _comparison(options: DemoOptions) -> CompareOptions:
         labelled=[str(data / "train.csv")],
         valid=[str(data / "valid.csv")],
         test=[str(data / "test.csv")],
-        base=[str(options.out / BASE), str(options.out / LAB)],
+        base=[str(options.out / name) for name in (BASE, *([] if options.lab_tokens is None else [LAB]))],
         unlabelled=[str(data / "unlabelled.txt")],
         out=report,
         labels=options.labels,
@@ -174,12 +179,11 @@ def _wanted(options: DemoOptions) -> Callable[[Method, Trial], bool]:
     return wanted
 
 
-def _data(options: DemoOptions, say: Callable[[str], None]) -> None:
+def _data(options: DemoOptions) -> None:
     """Write the reviews as files, unless that was done."""
     from rehead.text.datasets import load_dataset
     from rehead.text.export import write_split
 
-    say(f"1 of 4: film reviews, as files in {options.out / DATA}")
     folder = options.out / DATA
     if options.resume and folder.exists():
         return
@@ -215,9 +219,12 @@ def _pretrain(asked: PretrainOptions, *, resume: bool) -> None:
     run_pretraining(asked)
 
 
-def _saying(options: DemoOptions) -> Callable[[str], None]:
+def _saying(options: DemoOptions, steps: int) -> Callable[[str], None]:
+    """Say what comes next, and how far the demo is."""
+    numbers = count(1)
+
     def say(line: str) -> None:
         if not options.quiet:
-            print(f"\n{line}", file=sys.stderr)
+            print(f"\n{next(numbers)} of {steps}: {line}", file=sys.stderr)
 
     return say

@@ -63,6 +63,21 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     assert "–" in Path("demo/report/report.html").read_text(encoding="utf-8")
 
 
+@needs_reviews
+def test_without_the_lab_it_compares_the_base_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = TINY.index("--lab-tokens")
+    assert main(["demo", "--out", "demo", *TINY[:place], *TINY[place + 2 :]]) == 0
+    err = capsys.readouterr().err
+    assert [line[:7] for line in err.splitlines() if " of 3: " in line] == [f"{step} of 3:" for step in (1, 2, 3)]
+    assert not Path("demo/lab").exists()
+    results = load_results(Path("demo/report/results.json"))
+    assert {each.kind for each in results.methods} == {"scratch", "pretrained", "frozen", "recipe", "tfidf", "nbsvm"}
+    assert {Path(each.run).name for each in results.methods if each.run} == {"base"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
