@@ -37,6 +37,7 @@ from rehead.finetune.linear import (
     search,
 )
 from rehead.finetune.measures import Measured
+from rehead.finetune.one_thread import one_thread
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, most_folds, split
 from rehead.finetune.targets import some, targets
@@ -105,8 +106,10 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
         notes.append(say_cut(cut, len(ids), longest, reading.long))
     truth = targets(train, train.names, multilabel=train.multilabel)
     examples = Examples(features, truth, space, len(train.names), options.class_weights == "balanced")
-    found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
-    return Probe(examples, found, fit_average(examples, found.settings), left_out, [*notes, note], reading)
+    with one_thread():
+        found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
+        linear = fit_average(examples, found.settings)
+    return Probe(examples, found, linear, left_out, [*notes, note], reading)
 
 
 def _choose(

@@ -24,6 +24,7 @@ import numpy as np
 from rehead.finetune.features import Features, unevenness
 from rehead.finetune.linear import Examples, Found, Linear, Setting, fit_average
 from rehead.finetune.logistic import separate
+from rehead.finetune.one_thread import one_thread
 from rehead.finetune.probe import Probe
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
     examples, settings = probe.examples, probe.found.settings
     folds = probe.folds[: FEWER if len(examples) >= MANY else None]
     parts = [examples.some(inside) for inside, _ in folds]
-    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:  # liblinear lets others compute
+    at_once = min(AT_ONCE, os.cpu_count() or 1)
+    with one_thread(), ThreadPoolExecutor(at_once) as pool:  # liblinear lets others compute
         *judged, linear = pool.map(lambda part: _taught(part, settings, unlabelled), [*parts, examples])
     logits = np.full((len(examples), examples.classes), np.nan)
     for each, (_, outside) in zip(judged, folds, strict=True):
