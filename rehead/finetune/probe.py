@@ -36,8 +36,8 @@ from rehead.finetune.linear import (
     fit_average,
     search,
 )
+from rehead.finetune.logistic import one_thread
 from rehead.finetune.measures import Measured
-from rehead.finetune.one_thread import one_thread
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, most_folds, split
 from rehead.finetune.targets import some, targets

@@ -23,8 +23,7 @@ import numpy as np
 
 from rehead.finetune.features import Features, unevenness
 from rehead.finetune.linear import Examples, Found, Linear, Setting, fit_average
-from rehead.finetune.logistic import separate
-from rehead.finetune.one_thread import one_thread
+from rehead.finetune.logistic import one_thread, separate
 from rehead.finetune.probe import Probe
 
 if TYPE_CHECKING:

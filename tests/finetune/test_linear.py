@@ -23,7 +23,7 @@ from rehead.finetune.linear import (
     mean_loss,
     search,
 )
-from rehead.finetune.logistic import losses_of
+from rehead.finetune.logistic import losses_of, one_thread
 from rehead.finetune.splits import folds
 from rehead.finetune.targets import targets
 from rehead.model.reading import encode
@@ -188,3 +188,16 @@ def test_an_average_of_classifiers_scores_their_mean(make_base: MakeBase) -> Non
     np.testing.assert_allclose(together, np.mean(each, axis=0), atol=1e-9)
     assert str(settings[1]) == "power 2, words 4, strength 10"
     assert str(settings[0]) == "power 1, strength 1"
+
+
+def test_solvers_have_one_thread_and_leave_the_others_theirs() -> None:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with one_thread():
+            assert threads() <= {1}
+        assert threads() == before
