@@ -30,7 +30,7 @@ from rehead.finetune.copies import reheaded, same_shape
 from rehead.finetune.measures import Measured, guesses, measure
 from rehead.finetune.options import FitOptions, Freeze, check_fit
 from rehead.finetune.splits import split
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import class_weights, some, targets
 from rehead.finetune.thresholds import find_thresholds
 from rehead.model.config import Classifier
 from rehead.model.heads import ClassifierHead
@@ -138,7 +138,7 @@ def fit(
         reading=reading,
         freeze=freeze,
         batch=options.batch,
-        class_weights=_class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
+        class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
         layer_decay=options.layer_decay,
         pad=start.tokenizer.pad,
         seed=options.seed,
@@ -310,17 +310,6 @@ def _keep_head(start: Run, made: Model, names: Sequence[str]) -> None:
         raise UserError("the head can be kept only if the run is a classifier of the same classes.")
     assert made.head is not None  # noqa: S101 (for the type checker)
     made.head.load_state_dict(start.model.head.state_dict())
-
-
-def _class_weights(truth: NDArray[Any], classes: int) -> NDArray[np.float32]:
-    """Weigh classes so that all count the same: (K,). Of several labels: so that yes counts as much as no."""
-    if truth.ndim == 2:
-        yes = truth.sum(0)
-        several: NDArray[np.float32] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100).astype(np.float32)
-        return several
-    counts = np.bincount(truth, minlength=classes)
-    weights: NDArray[np.float32] = (len(truth) / (classes * np.maximum(counts, 1))).astype(np.float32)
-    return weights
 
 
 def _epochs(options: FitOptions, examples: int, *, layers: bool) -> float:

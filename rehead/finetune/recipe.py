@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 FEWEST_TO_TUNE = 200  # examples, below which fine-tuning is not tried: it never helped
-MARGIN = (
-    0.5  # standard errors by which a step has to help: low, since a useless step costs less than a good one refused
-)
+MARGIN = 0.5  # standard errors by which a step has to help
 EPOCHS = 4.0  # of fine-tuning, where no layer reads
 WORD_WEIGHTS = (1.0, 0.5, 0.0)  # how much words count beside a fine-tuned base, against beside the frozen one
 UNLABELLED = 31  # what a random choice is for, as part of its key

@@ -42,6 +42,17 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
     return table
 
 
+def class_weights(truth: Targets, classes: int) -> NDArray[np.float64]:
+    """Weigh classes so that all that are there count the same, (K,); of several labels, each yes as much as its no."""
+    if truth.ndim == 2:
+        yes = truth.sum(0)
+        several: NDArray[np.float64] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100)
+        return several
+    counts = np.bincount(truth, minlength=classes)
+    weights: NDArray[np.float64] = len(truth) / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
+    return weights
+
+
 def balance(truth: Targets) -> NDArray[np.float64]:
     """Weigh documents so that all classes count the same, (N,); of several labels, each yes as much as no, (N, K).
 
@@ -49,9 +60,7 @@ def balance(truth: Targets) -> NDArray[np.float64]:
     """
     if truth.ndim == 2:
         return np.stack([balance((each > 0).astype(np.int64)) for each in truth.T], axis=1)
-    counts = np.bincount(truth)
-    weights: NDArray[np.float64] = len(truth) / ((counts > 0).sum() * counts[truth])
-    return weights
+    return class_weights(truth, int(truth.max(initial=0)) + 1)[truth]
 
 
 def some(data: LabelledData, which: Sequence[int] | NDArray[np.int64]) -> LabelledData:
