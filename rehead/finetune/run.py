@@ -23,6 +23,7 @@ from rehead.finetune.fit import Fitted, fit
 from rehead.finetune.options import FinetuneOptions, FitOptions, by_probe, by_recipe, check_finetuning
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
+from rehead.finetune.self_training import MOST
 from rehead.finetune.splits import copies
 from rehead.model.config import preset
 from rehead.model.model import Model
@@ -39,7 +40,6 @@ from rehead.training.directory import forget, let_go, tidy
 from rehead.training.distributed import World
 from rehead.training.distributed import world as join_world
 
-UNLABELLED = 50_000  # documents without labels that are kept at most
 SAMPLE = 71  # what a random choice is for, as part of its key
 
 Say = Callable[[str], None]
@@ -141,12 +141,12 @@ def _fit(
 
 
 def sample_texts(texts: Texts, seed: int) -> list[str]:
-    """Read unlabelled text: all of it, or of very much some documents, each as likely as any other."""
+    """Read unlabelled text: all of it, or as many documents as are learnt from, each as likely as any other."""
     kept: list[str] = []
     for count, document in enumerate(texts):
-        if count < UNLABELLED:
+        if count < MOST:
             kept.append(document.text)
-        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < UNLABELLED:
+        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < MOST:
             kept[place] = document.text
     return kept
 

@@ -147,7 +147,7 @@ def test_of_very_much_unlabelled_text_a_sample_is_kept(tmp_path: Path, monkeypat
     (tmp_path / "more.txt").write_text("\n".join(f"text {place}" for place in range(200)), encoding="utf-8")
     texts = Texts(str(tmp_path / "more.txt"))
     assert rehead.finetune.run.sample_texts(texts, 0) == [f"text {place}" for place in range(200)]
-    monkeypatch.setattr(rehead.finetune.run, "UNLABELLED", 20)
+    monkeypatch.setattr(rehead.finetune.run, "MOST", 20)
     kept = rehead.finetune.run.sample_texts(texts, 0)
     assert len(set(kept)) == 20
     assert any(int(each.split()[1]) >= 100 for each in kept)
