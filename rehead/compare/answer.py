@@ -8,7 +8,7 @@ test over all seeds finds it at 5 %.
 
 from __future__ import annotations
 
-from rehead.compare.kinds import BASELINES, TITLES
+from rehead.compare.kinds import BASELINES
 from rehead.compare.results import Method, Paired, Results, Score
 
 SIGNIFICANT = 0.05
@@ -24,9 +24,9 @@ def answer(results: Results) -> list[str]:
     parts = []
     if ours and own and ours.kind != "scratch":
         how = {"recipe": "default recipe", "frozen": "frozen"}.get(ours.kind, "")
-        parts.append(_alone(f"the pretrained model{_note(how, _run(ours))}", own))
+        parts.append(_alone(f"the pretrained model{_note(how, ours.name)}", own))
     if scratch:
-        which = _note(_run(results.method(scratch.method)))
+        which = _note(results.method(scratch.method).name)
         parts.append(
             f"from scratch{which} {percent(scratch.accuracy.mean)}"
             if parts
@@ -124,7 +124,7 @@ def _against_scratch(results: Results) -> str | None:
         return None
     run = results.ours.run if results.ours else None
     pair = next((each for each in pairs if results.method(each.second).run == run), pairs[0])
-    size, which = points(pair.difference.mean), _note(_run(results.method(pair.second)))
+    size, which = points(pair.difference.mean), _note(results.method(pair.second).name)
     if not significant(pair):
         return (
             f"for the same network{which}, no difference was shown between pretrained and from scratch "
@@ -137,11 +137,6 @@ def _against_scratch(results: Results) -> str | None:
 
 def _name(method: Method) -> str:
     return "the model from scratch" if method.kind == "scratch" else "the pretrained model"
-
-
-def _run(method: Method) -> str:
-    """Give the name of a method's run, which its title has where there are several runs."""
-    return method.title.removeprefix(TITLES[method.kind])[2:-1]
 
 
 def _note(*words: str) -> str:

@@ -58,10 +58,10 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
             if kind == "scratch" and shape in shapes:
                 continue
             shapes += [shape] if kind == "scratch" else []
-            several = len(runs) > 1
-            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({short[name]})") if several else (kind, TITLES[kind])
+            called = short[name] if len(runs) > 1 else ""
+            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
             size = sum(each.numel() for each in run.model.base.parameters())
-            found.append(Method(key, kind, title, ABOUT[kind], name, size))
+            found.append(Method(key, kind, title, ABOUT[kind], name, size, called))
     return found + [Method(kind, kind, TITLES[kind], ABOUT[kind]) for kind in BASELINES if kind in options.methods]
 
 

@@ -34,6 +34,8 @@ class Method:
     run: str | None = None
     "The pretrained run that it starts from, or whose shape it has."
     parameters: int | None = None
+    name: str = ""
+    "What the run is called, where there are several."
 
 
 @dataclass

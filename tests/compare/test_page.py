@@ -119,7 +119,7 @@ def test_it_says_who_wins_with_fewer_labels() -> None:
 def test_several_runs_are_named() -> None:
     results = made_results()
     for each in results.methods[:4]:
-        each.title += " (films)"
+        each.name = "films"
     figures, verdict = answer(results)
     assert (
         "the pretrained model (default recipe, films) is right 88.6 % of the time; from scratch (films) 74.1 %"
@@ -150,7 +150,8 @@ def test_names_are_escaped_everywhere() -> None:
     bad = "<b onclick=x>\"'&$9</b>"
     results = made_results(classes=(bad, "$a_b^c$"))
     for each in results.methods:
-        each.title = bad
+        each.title = each.name = bad
+    results.answer = answer(results)
     results.data.labelled = results.run.command = bad
     read = Reader(render(results, pictures(results)))
     assert not [name for name, _ in read.attributes if name.startswith("on")]
