@@ -155,7 +155,7 @@ def _comparison(options: DemoOptions) -> CompareOptions:
         seeds=options.seeds,
         seed=options.seed,
         epochs=options.lab_epochs,
-        length=LAB_SHAPE["length"],  # type: ignore[arg-type] # a number
+        length=None if options.lab_tokens is None else LAB_SHAPE["length"],  # type: ignore[arg-type] # a number
         resume=options.resume and (report / "plan.json").exists(),
         overwrite=options.overwrite,
         quiet=options.quiet,
