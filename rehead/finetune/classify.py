@@ -340,11 +340,15 @@ class Classify(Objective):
         }
 
     def badness(self, found: Mapping[str, float]) -> float:
-        """Go by accuracy, and by the loss where that is the same; by the loss alone where there are several labels."""
+        """Go by accuracy (where classes are to count alike: by macro-F1), and by the loss where that is the same.
+
+        By the loss alone where there are several labels.
+        """
         loss = found.get("loss", float("inf"))
-        if self.several or "accuracy" not in found:
+        right = "accuracy" if self.class_weights is None else "macro_f1"
+        if self.several or right not in found:
             return loss
-        return 1 - found["accuracy"] + 1e-6 * min(loss, 100.0)
+        return 1 - found[right] + 1e-6 * min(loss, 100.0)
 
     def row_tables(self) -> list[nn.Parameter]:
         """Name the table of n-grams, and that of tokens where no layer reads them."""

@@ -94,6 +94,8 @@ def separate(
 ) -> tuple[Floats, Floats]:
     """Separate each class from the rest, by liblinear, which takes many documents and words in seconds.
 
+    The truth is (N,) and `weights` as well; where documents have several labels, both are (N, K).
+
     It solves the primal problem: the dual draws from a generator that all threads share, so what came out would hang on
     which of them drew first.
 
@@ -103,8 +105,9 @@ def separate(
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = np.zeros((classes, inputs.shape[1])), np.zeros(classes)
-    for label in range(classes) if classes > 2 else (1,):
-        asked = truth == label
+    several = truth.ndim == 2
+    for label in range(classes) if several or classes > 2 else (1,):
+        asked = truth[:, label] > 0 if several else truth == label
         if not asked.any() or asked.all():
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
@@ -113,9 +116,9 @@ def separate(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
-            model.fit(inputs, asked, sample_weight=weights)
+            model.fit(inputs, asked, sample_weight=weights[:, label] if several else weights)
         weight[label], bias[label] = model.coef_[0], model.intercept_[0]
-    if classes == 2:
+    if classes == 2 and not several:
         weight[1], bias[1] = weight[1] / 2, bias[1] / 2
         weight[0], bias[0] = -weight[1], -bias[1]
     return weight, bias

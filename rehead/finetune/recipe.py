@@ -119,9 +119,7 @@ def fit_recipe(
         )
         steps.append(first)
     alone = probe
-    if unlabelled is not None and train.multilabel:
-        tell("self-training is for one label a text: the unlabelled text is not used")
-    elif unlabelled is not None and probe.folds:
+    if unlabelled is not None and probe.folds:
         probe = _with_unlabelled(probe, base, options, unlabelled, steps)
     # Words that have learnt from guesses would have to learn again beside a base that moves: that is not tried.
     worth = len(train) >= FEWEST_TO_TUNE and bool(probe.folds) and probe is alone

@@ -57,11 +57,12 @@ def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
 def _taught(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
     """Fit to examples; then, in each round, guess the unlabelled documents and add words that have learnt from that."""
     linear = fit_average(examples, settings)
-    scores = linear.scores(unlabelled)
-    size = size_of(scores)
+    scores, several = linear.scores(unlabelled), examples.truth.ndim == 2
+    size = size_of(scores, several=several)
     for _ in range(ROUNDS):
         words = words_of_guesses(examples, unlabelled, scores)
-        linear = together(linear, words, size / max(size_of(words.word_scores(unlabelled)), 1e-12))
+        of_words = size_of(words.word_scores(unlabelled), several=several)
+        linear = together(linear, words, size / np.maximum(of_words, 1e-12))
         scores = linear.scores(unlabelled)
     return linear
 
@@ -71,8 +72,9 @@ def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -
     from scipy import sparse
 
     words = sparse.vstack((unlabelled.words, examples.features.words)).tocsr()
-    truth = np.concatenate((scores.argmax(1), examples.truth))
-    weights = np.concatenate((sureness(scores), np.full(len(examples), EXAMPLE)))
+    several = examples.truth.ndim == 2
+    truth = np.concatenate((scores > 0 if several else scores.argmax(1), examples.truth))
+    weights = np.concatenate((sureness(scores, several=several), np.full(examples.truth.shape, EXAMPLE)))
     uneven = unevenness(words, truth, examples.classes)
     often = np.bincount(words.indices, minlength=words.shape[1]) >= min(FOUND, words.shape[0])
     rows = np.flatnonzero((uneven > 0) & often)
@@ -82,23 +84,35 @@ def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -
     return Linear(nothing, rows, weight * uneven[rows], bias)
 
 
-def sureness(scores: Floats) -> Floats:
-    """How much more likely than by chance the likeliest class is: (N,), from 0 to 1."""
+def sureness(scores: Floats, *, several: bool = False) -> Floats:
+    """How much more likely than by chance the likeliest class is: (N,), from 0 to 1.
+
+    Where documents have several labels: how much likelier yes is than no, or no than yes, of each: (N, K).
+    """
+    if several:
+        either: Floats = np.tanh(np.abs(scores) / 2)
+        return either
     shares = np.exp(scores - scores.max(1, keepdims=True))
     classes = scores.shape[1]
     found: Floats = (classes / shares.sum(1) - 1) / (classes - 1)
     return found
 
 
-def size_of(scores: Floats) -> float:
-    """How far scores (N, K) lie apart, between the classes of a document: the root of the mean square."""
-    return float(np.sqrt(((scores - scores.mean(1, keepdims=True)) ** 2).mean())) if len(scores) else 0.0
+def size_of(scores: Floats, *, several: bool = False) -> Floats:
+    """How far scores (N, K) lie apart, between the classes of a document: the root of the mean square, ().
+
+    Where documents have several labels: between documents, for each label: (K,).
+    """
+    apart = scores - scores.mean(0 if several else 1, keepdims=True)
+    size: Floats = np.sqrt((apart**2).mean(0 if several else None))
+    return size
 
 
-def together(first: Linear, second: Linear, share: float) -> Linear:
-    """Add two classifiers; the second counts `share` times as much as it says."""
-    rows = np.union1d(first.rows, second.rows)
+def together(first: Linear, second: Linear, share: Floats) -> Linear:
+    """Add two classifiers; the second counts `share` times as much as it says: a number, or one for each class (K,)."""
+    rows, share = np.union1d(first.rows, second.rows), np.broadcast_to(share, len(first.bias))
     words = np.zeros((len(first.bias), len(rows)))
-    for each, factor in ((first, 1.0), (second, share)):
-        words[:, np.searchsorted(rows, each.rows)] += factor * each.words
-    return Linear(first.directions + share * second.directions, rows, words, first.bias + share * second.bias)
+    for each, factor in ((first, np.ones_like(share)), (second, share)):
+        words[:, np.searchsorted(rows, each.rows)] += factor[:, None] * each.words
+    directions = first.directions + share[:, None] * second.directions
+    return Linear(directions, rows, words, first.bias + share * second.bias)

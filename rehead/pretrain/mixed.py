@@ -26,6 +26,11 @@ class Mixed(Objective):
             assert isinstance(each, Objective)  # noqa: S101 (for the type checker)
             yield each
 
+    def take_over(self) -> None:
+        """Have each of them do so."""
+        for each in self.objectives:
+            each.take_over()
+
     def steps_in_epoch(self) -> float:
         """How many steps show every token once to the objective that takes longest."""
         return max(each.steps_in_epoch() for each in self.objectives)

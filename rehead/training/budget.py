@@ -30,7 +30,8 @@ class Budget:
 
     def __str__(self) -> str:
         """Say it with its unit: `1 minute`, `2,000 steps`."""
-        return f"{self.amount:,.10g} {self.kind if self.amount != 1 else self.kind[:-1]}"
+        amount = self.amount if self.kind == "minutes" else round(self.amount)
+        return f"{amount:,.10g} {self.kind if self.amount != 1 else self.kind[:-1]}"
 
     def fraction(self, *, steps: float, tokens: float, seconds: float) -> float:
         """Say which part of the budget is used up, from 0 to 1."""

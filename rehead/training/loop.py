@@ -130,6 +130,7 @@ def train(
                 )
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
+                phase.objective.take_over()
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             training.lines = [] if lines is None else lines
             if len(phases) > 1:

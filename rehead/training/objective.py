@@ -85,6 +85,12 @@ class Objective(nn.Module, ABC):
             if isinstance(module, Objective):
                 module.model = model
 
+    def take_over(self) -> None:
+        """Make the model, which another objective has trained, fit to be trained by this one. By default it is.
+
+        Called once, when the phase begins; every process does the same to its own copy.
+        """
+
     @abstractmethod
     def steps_in_epoch(self) -> float:
         """How many steps show every token once."""

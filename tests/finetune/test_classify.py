@@ -181,5 +181,9 @@ def test_accuracy_decides_and_the_loss_breaks_ties(make_base: MakeBase) -> None:
     assert made.badness({"accuracy": 0.9, "loss": 0.9}) < made.badness({"accuracy": 0.8999, "loss": 0.1})
     assert made.badness({"accuracy": 0.9, "loss": 0.1}) < made.badness({"accuracy": 0.9, "loss": 0.2})
     assert made.badness({}) == float("inf")
+    worse, better = {"accuracy": 0.9, "macro_f1": 0.5, "loss": 0.1}, {"accuracy": 0.8, "macro_f1": 0.6, "loss": 0.2}
+    assert made.badness(worse) < made.badness(better)
+    made.class_weights = torch.ones(2)
+    assert made.badness(better) < made.badness(worse)
     tags = objective(make_base(), several(30))
     assert tags.badness({"accuracy": 0.1, "loss": 0.1}) < tags.badness({"accuracy": 0.9, "loss": 0.2})

@@ -24,7 +24,7 @@ from rehead.finetune.self_training import (
 )
 from rehead.model.reading import encode
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews
+from tests.finetune.sets import reviews, several
 
 KINDS = [("bad", "good"), ("bad", "good", "so")]
 
@@ -75,17 +75,47 @@ def test_both_are_added_at_the_same_size(make_base: MakeBase, names: tuple[str, 
     words = words - words.mean(0)  # but for the bias
     assert 0.5 < size_of(words) / size_of(teacher) < 2
     assert size_of(np.array([[1.0, -1.0], [4.0, 2.0]])) == 1.0
-    assert size_of(np.zeros((0, 2))) == 0.0
+    np.testing.assert_allclose(size_of(np.array([[1.0, -5.0], [3.0, 1.0]]), several=True), [1.0, 3.0])
+
+
+def test_of_several_labels_each_is_learnt_for_itself(make_base: MakeBase) -> None:
+    base = make_base()
+    assert base.tokenizer is not None
+    probe = find_probe(several(48), base, FitOptions(), words=True)
+    texts = encode(base.tokenizer, several(60, 4).texts)
+    unlabelled = in_space(Seen.by(base.model, texts), probe.examples.space)
+    examples, scores = probe.examples, probe.linear.scores(unlabelled)
+    found = words_of_guesses(examples, unlabelled, scores)
+    shares = 1 / (1 + np.exp(-scores))
+    assert sureness(scores, several=True) == pytest.approx(np.abs(2 * shares - 1))
+    truth = np.concatenate([shares > 0.5, examples.truth > 0])
+    weights = np.concatenate([np.abs(2 * shares - 1), np.full(examples.truth.shape, EXAMPLE)])
+    from scipy import sparse
+
+    table = np.concatenate([unlabelled.words.toarray(), examples.features.words.toarray()])
+    table = table * unevenness(sparse.csr_matrix(table), truth, 3) * ((table > 0).sum(0) >= 3)
+    for label in range(3):
+        model = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=5000)
+        expected = model.fit(table, truth[:, label], sample_weight=weights[:, label]).decision_function(table[:60])
+        given = found.word_scores(unlabelled)[:, label] + found.bias[label]
+        assert np.corrcoef(given, expected)[0, 1] > 0.99
+        assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
+    _, linear = self_trained(probe, unlabelled)
+    teacher = fit_average(examples, probe.found.settings).scores(unlabelled)
+    assert size_of(linear.scores(unlabelled) - teacher, several=True) / size_of(teacher, several=True) == pytest.approx(
+        np.full(3, 1.5), abs=0.5
+    )
 
 
 def test_classifiers_add_up() -> None:
     first = Linear(np.ones((2, 3)), np.array([1, 4]), np.array([[1.0, 2], [3, 4]]), np.array([0.5, -0.5]))
     second = Linear(np.zeros((2, 3)), np.array([0, 4]), np.array([[10.0, 20], [30, 40]]), np.array([1.0, 0.0]))
-    found = together(first, second, 0.1)
+    found = together(first, second, np.array(0.1))
     assert found.rows.tolist() == [0, 1, 4]
     np.testing.assert_allclose(found.words, [[1, 1, 4], [3, 3, 8]])
     np.testing.assert_allclose(found.bias, [0.6, -0.5])
     np.testing.assert_allclose(found.directions, np.ones((2, 3)))
+    np.testing.assert_allclose(together(first, second, np.array([0.1, 0.0])).words, [[1, 1, 4], [0, 3, 4]])
 
 
 def test_left_out_labels_are_not_seen(make_base: MakeBase) -> None:

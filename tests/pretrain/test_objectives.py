@@ -294,3 +294,30 @@ def test_mixed_is_the_sum_of_its_parts(corpus: Corpus) -> None:
     for name, loss in expected.items():
         torch.testing.assert_close(found[name], loss)
     assert objective.name == "causal+masked"
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "mixed"])
+def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpus: Corpus, several: bool) -> None:
+    shared = model(corpus, "small")
+    assert shared.config.tied
+    rows = {"time": TIME, "batch": TIME * ROWS, "seed": SEED}
+    made: Objective = Causal(shared, corpus.train, corpus.valid, **rows)
+    if several:
+        made = Mixed([made])
+    even = math.log(corpus.tokenizer.vocab_size)
+
+    def loss() -> float:
+        batch = made.read(0)
+        (found,), (count,) = made(batch.tensors).losses.values(), batch.counts.values()
+        return found.item() / count
+
+    assert loss() == pytest.approx(even, abs=0.7)
+    with torch.no_grad():
+        shared.base.embedding.weight.mul_(20)
+    assert loss() > even + 2
+    made.take_over()
+    assert loss() == pytest.approx(even, abs=0.7)
+    with torch.no_grad():
+        shared.head.norm.weight.fill_(2.0)  # a head that has learnt something keeps it
+    made.take_over()
+    assert bool((shared.head.norm.weight == 2.0).all())

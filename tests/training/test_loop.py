@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 import rehead.pretrain.run
 from rehead.pretrain.causal import Causal
+from rehead.pretrain.row_objective import RowObjective
 from rehead.pretrain.run import run_pretraining
 from rehead.training import loop
 from rehead.training.optimizers import Optimizers, clip
@@ -202,3 +203,12 @@ def test_training_lowers_the_held_out_loss(text: Path, tmp_path: Path) -> None:
     run_pretraining(small(text, tmp_path / "run", epochs=6, lr=3))
     valid = [line["loss"] for line in metrics(tmp_path / "run") if line["kind"] == "valid"]
     assert valid[-1] < valid[0] - 1
+
+
+def test_an_objective_takes_the_model_over_once_where_its_phase_begins(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr(RowObjective, "take_over", lambda self: taken.append(self.name))
+    run_pretraining(small(text, tmp_path / "run", objective="causal,masked,causal"))
+    assert taken == ["masked", "causal"]
