@@ -29,7 +29,7 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment, from_json
 from rehead.disk import check_free, read_signed, write_signed
 from rehead.errors import UserError
-from rehead.finetune.features import Seen
+from rehead.finetune.features import Pool
 from rehead.finetune.recipe import see_unlabelled
 from rehead.model.run import Run
 from rehead.progress import progress
@@ -98,7 +98,7 @@ def run_trials(
     counts = sorted({trial.labels for trial in trials})
     found: dict[Trial, Outcome] = {}
     drawn: dict[int, Any] = {}
-    seen: dict[str | None, Seen] = {}
+    seen: dict[str | None, Pool] = {}
     with progress("comparing", len(trials), unit="trainings", quiet=options.quiet) as bar:
         for trial in trials:
             path = work / trial.name

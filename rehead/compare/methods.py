@@ -19,7 +19,7 @@ from rehead.compare.baselines import fit_baseline
 from rehead.compare.kinds import ABOUT, BASELINES, TITLES, Kind
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment
-from rehead.finetune.features import Seen
+from rehead.finetune.features import Pool
 from rehead.finetune.fit import Fitted, Point, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
@@ -72,7 +72,7 @@ def learn(
     valid: LabelledData,
     seed: int,
     options: CompareOptions,
-    unlabelled: Seen | None = None,
+    unlabelled: Pool | None = None,
 ) -> Learner:
     """Train a method on these labels.
 

@@ -13,6 +13,8 @@ from rehead.model.config import Classifier, ModelConfig
 from rehead.model.grams import whole_runs
 from rehead.model.model import Model
 from rehead.model.ngrams import ngram_buckets
+from rehead.model.reading import is_bag
+from rehead.model.run import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +31,28 @@ def reheaded(model: Model, head: Classifier, dropout: float | None = None) -> Mo
         parameter.requires_grad_(True)
     made.replace_head(head)
     return made
+
+
+def without_layers(run: Run) -> Run | None:
+    """Copy a run whose layers read, and leave them out; None where none of them does, or positions are added below.
+
+    What was learnt under them stays as good as it was for telling documents apart, whatever they have learnt to do.
+    """
+    model = run.model
+    if model.base.positions is not None or is_bag(model.base.eval()):
+        return None
+    state = {name: each.detach().cpu() for name, each in model.base.state_dict().items()}
+    for name in ("centre", "covariance"):
+        state[f"spread.{name}"] = state.pop(f"spread.past_{name}")
+    if not state["spread.covariance"].any():
+        state["spread.documents"] = torch.zeros(1)
+    with torch.device("meta"):
+        made = Model(dataclasses.replace(model.config, nlayers=0))
+    kept = {f"base.{name}": each.clone() for name, each in state.items() if not name.startswith("layers.")}
+    made.load_state_dict(kept, assign=True)
+    for parameter in made.parameters():
+        parameter.requires_grad_(True)
+    return Run(made.eval(), run.tokenizer, None, run.details)
 
 
 def same_shape(model: Model, head: Classifier, dropout: float | None, ids: Sequence[NDArray[np.int64]]) -> Model:

@@ -13,7 +13,7 @@ Shapes: N documents, P pieces of them, H hidden width, R rows (tokens and n-gram
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,6 +94,22 @@ class Seen:
             pieces, parts = cut(ids, longest, reading.long)
             document = pieces.document
         return cls(vectors_of_ids(model, parts, longest=longest).astype(np.float64), document, _words(model, ids))
+
+
+@dataclass
+class Pool:
+    """Documents without labels, encoded; how a base reads them is found out once."""
+
+    ids: Sequence[Ints]
+    seen: dict[tuple[int, Reading], Seen] = field(default_factory=dict)
+    "By the number of layers that have read them, and how they were cut."
+
+    def by(self, model: Model, reading: Reading) -> Seen:
+        """Read them by a base: always the same, but for layers that may be left out."""
+        key = (model.config.nlayers, reading)
+        if key not in self.seen:
+            self.seen[key] = Seen.by(model, self.ids, reading)
+        return self.seen[key]
 
 
 def read_documents(model: Model, ids: Sequence[Ints], reading: Reading | None = None) -> tuple[Features, Space]:

@@ -21,7 +21,7 @@ import torch
 import rehead
 from rehead.errors import UserError
 from rehead.finetune.classify import Documents
-from rehead.finetune.copies import reheaded
+from rehead.finetune.copies import reheaded, without_layers
 from rehead.finetune.features import read_documents
 from rehead.finetune.fit import Fitted, check_length, look_at, say_cut, settle, settle_scores
 from rehead.finetune.linear import (
@@ -36,7 +36,7 @@ from rehead.finetune.linear import (
     fit_average,
     search,
 )
-from rehead.finetune.logistic import one_thread
+from rehead.finetune.logistic import losses_of, one_thread
 from rehead.finetune.measures import Measured
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, most_folds, split
@@ -60,6 +60,8 @@ ASIDE = 0.1  # share that is left out, where there are that many
 class Probe:
     """A search that is done: what it read, and what it found."""
 
+    base: Run
+    "The run whose documents' vectors these are: the one that was given, or the same without its layers."
     examples: Examples
     found: Found
     linear: Linear
@@ -88,18 +90,42 @@ def fit_probe(
     probe = find_probe(train, base, options, words=words)
     for note in probe.notes:
         say(note)
-    fitted = finish(probe, train, valid, base, options, began, say)
+    fitted = finish(probe, train, valid, options, began, say)
     fitted.notes[:0] = [*notes, *probe.notes]
     return fitted
 
 
 def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bool) -> Probe:
-    """Search for the best linear classifier, and fit it to all examples."""
+    """Search for the best linear classifier, and fit it to all examples.
+
+    Where layers read, they are read past, unless left-out examples gain by more than a standard error: what layers
+    learn by guessing words tells documents apart less well, so far, than what lies under them (docs/pretraining.md).
+    """
     if base.tokenizer is None:
         raise UserError("fine-tuning needs a run with a tokenizer to start from.")
     check_length(base.model, options.length)
-    reading = Reading(options.length, "windows" if options.long is None else options.long)
     ids = encode(base.tokenizer, train.texts)
+    through = search_on(base, train, ids, options, words=words)
+    bare = without_layers(base)
+    if bare is None or not through.folds:
+        return through
+    past = search_on(bare, train, ids, options, words=words)
+    truth, balanced = through.examples.truth, through.examples.balanced
+    known = ~np.isnan(through.found.logits[:, 0])
+    losses = [losses_of(each.found.logits[known], truth[known], balanced=balanced) for each in (past, through)]
+    gain = losses[0] - losses[1]
+    pays = gain.mean() > gain.std() / len(gain) ** 0.5
+    better = through if pays else past
+    better.notes.append(
+        f"documents are read {'through' if pays else 'past'} the layers: the loss of left-out examples is "
+        f"{losses[1].mean():.3f} through them, {losses[0].mean():.3f} past them"
+    )
+    return better
+
+
+def search_on(base: Run, train: LabelledData, ids: list[Ints], options: FitOptions, *, words: bool) -> Probe:
+    """Search for the best linear classifier on a base as it reads; `ids` are the examples, encoded."""
+    reading = Reading(options.length, "windows" if options.long is None else options.long)
     features, space = read_documents(base.model, ids, reading)
     notes, longest = [], reading.limit(base.model.base)
     if reading.long != "windows" and (cut := sum(len(each) > longest for each in ids)):
@@ -109,7 +135,7 @@ def find_probe(train: LabelledData, base: Run, options: FitOptions, *, words: bo
     with one_thread():
         found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
         linear = fit_average(examples, found.settings)
-    return Probe(examples, found, linear, left_out, [*notes, note], reading)
+    return Probe(base, examples, found, linear, left_out, [*notes, note], reading)
 
 
 def _choose(
@@ -152,15 +178,15 @@ def finish(
     probe: Probe,
     train: LabelledData,
     valid: LabelledData | None,
-    base: Run,
     options: FitOptions,
     began: float,
     say: Callable[[str], None],
     make: Callable[[], Run] | None = None,
 ) -> Fitted:
     """Fold a linear classifier into the head of a run (or `make` another), calibrate it, and describe it."""
+    base = probe.base
     assert base.tokenizer is not None  # noqa: S101 (find_probe has looked)
-    run = put_on(probe, train, base) if make is None else make()
+    run = put_on(probe, train) if make is None else make()
     reading = Reading.of(run)
     run.details = {
         "objective": "classify",
@@ -196,9 +222,9 @@ def finish(
     return Fitted(run, [], notes, seconds, measured)
 
 
-def put_on(probe: Probe, train: LabelledData, base: Run) -> Run:
+def put_on(probe: Probe, train: LabelledData) -> Run:
     """Make the run: the base, bit for bit, with a head that scores as the linear classifier does."""
-    linear = probe.linear
+    linear, base = probe.linear, probe.base
     head = dataclasses.replace(
         base.model.config.classifier(len(train.names), train.multilabel),
         pooling="distinct" if is_bag(base.model.base.eval()) else "mean",

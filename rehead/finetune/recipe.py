@@ -23,7 +23,7 @@ import torch
 
 from rehead.errors import UserError
 from rehead.finetune.calibration import find_temperature, probabilities
-from rehead.finetune.features import Seen, in_space
+from rehead.finetune.features import Pool, in_space
 from rehead.finetune.fit import Fitted, fit, look_at
 from rehead.finetune.linear import fit_average
 from rehead.finetune.logistic import losses_of
@@ -34,7 +34,7 @@ from rehead.finetune.self_training import MOST, self_trained
 from rehead.finetune.targets import balance, some
 from rehead.finetune.thresholds import find_thresholds
 from rehead.model.heads import ClassifierHead
-from rehead.model.reading import Reading, class_logits, encode, is_bag
+from rehead.model.reading import class_logits, encode, is_bag
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
@@ -91,12 +91,12 @@ def fit_recipe(
     *,
     base: Run,
     options: FitOptions | None = None,
-    unlabelled: Sequence[str] | Seen | None = None,
+    unlabelled: Sequence[str] | Pool | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Fitted:
     """Make the best classifier that a base and these examples give.
 
-    `unlabelled` is text for self-training, or what `see_unlabelled` has read of it: whoever fits often reads it once.
+    `unlabelled` is text for self-training, or what `see_unlabelled` makes of it: whoever fits often reads it once.
     """
     options = FitOptions() if options is None else options
     began = time.perf_counter()
@@ -120,10 +120,10 @@ def fit_recipe(
         steps.append(first)
     alone = probe
     if unlabelled is not None and probe.folds:
-        probe = _with_unlabelled(probe, base, options, unlabelled, steps)
+        probe = _with_unlabelled(probe, options, unlabelled, steps)
     # Words that have learnt from guesses would have to learn again beside a base that moves: that is not tried.
     worth = len(train) >= FEWEST_TO_TUNE and bool(probe.folds) and probe is alone
-    tuned = _tuned(probe, train, base, options, steps) if worth else None
+    tuned = _tuned(probe, train, options, steps) if worth else None
     for step in steps:
         tell(str(step))
     if not worth and (idle := given_for_gradient(options)):
@@ -135,48 +135,42 @@ def fit_recipe(
         tell(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")
     if tuned is not None:
         probe.found = dataclasses.replace(probe.found, logits=tuned.logits)
-    fitted = finish(
-        probe, train, valid, base, options, began, say, lambda: _tune_all(probe, train, base, options, tuned)
-    )
+    fitted = finish(probe, train, valid, options, began, say, lambda: _tune_all(probe, train, options, tuned))
     fitted.notes[:0] = notes
     fitted.run.details |= {"method": "recipe", "recipe": [dataclasses.asdict(each) for each in steps]}
     fitted.run.details["freeze"] = "base" if tuned is None else "none"
     return fitted
 
 
-def see_unlabelled(
-    base: Run, texts: Sequence[str], seed: int = 0, most: int = MOST, reading: Reading | None = None
-) -> Seen:
-    """Read unlabelled text for self-training: at most so many documents of it, drawn by the seed."""
+def see_unlabelled(base: Run, texts: Sequence[str], seed: int = 0, most: int = MOST) -> Pool:
+    """Encode unlabelled text for self-training: at most so many documents of it, drawn by the seed."""
     if base.tokenizer is None:
         raise UserError("self-training needs a run with a tokenizer.")
     chosen = shuffled(np.arange(len(texts)), len(texts), seed, UNLABELLED)[:most]
-    return Seen.by(base.model, encode(base.tokenizer, [texts[int(each)] for each in chosen]), reading)
+    return Pool(encode(base.tokenizer, [texts[int(each)] for each in chosen]))
 
 
-def _with_unlabelled(
-    probe: Probe, base: Run, options: FitOptions, unlabelled: Sequence[str] | Seen, steps: list[Step]
-) -> Probe:
+def _with_unlabelled(probe: Probe, options: FitOptions, unlabelled: Sequence[str] | Pool, steps: list[Step]) -> Probe:
     """Try self-training; keep it if it helps."""
-    seen = unlabelled
-    if not isinstance(seen, Seen):
-        seen = see_unlabelled(base, seen, options.seed, reading=probe.reading)
-    if not len(seen.vectors):
+    base, given = probe.base, unlabelled
+    if not isinstance(given, Pool):
+        given = see_unlabelled(base, given, options.seed)
+    if not given.ids:
         return probe
-    found, linear = self_trained(probe, in_space(seen, probe.examples.space))
+    found, linear = self_trained(probe, in_space(given.by(base.model, probe.reading), probe.examples.space))
     truth, balanced = probe.examples.truth, probe.examples.balanced
     kept = better(found.logits, probe.found.logits, truth, balanced=balanced)
     steps.append(_step("self-training", found.logits, truth, balanced=balanced, kept=kept, before=probe.found.logits))
     return dataclasses.replace(probe, found=found, linear=linear) if kept else probe
 
 
-def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, steps: list[Step]) -> Tuned | None:
+def _tuned(probe: Probe, train: LabelledData, options: FitOptions, steps: list[Step]) -> Tuned | None:
     """Try fine-tuning on two of the folds (where layers read, on one); keep it if it helps."""
     examples = probe.examples
     tuned, words = (np.full((len(train), examples.classes), np.nan) for _ in range(2))
-    for inside, outside in probe.folds[: 2 if is_bag(base.model.base.eval()) else 1]:
+    for inside, outside in probe.folds[: 2 if is_bag(probe.base.model.base.eval()) else 1]:
         part = dataclasses.replace(probe, examples=examples.some(inside))
-        run = _tune(part, some(train, inside), base, options)
+        run = _tune(part, some(train, inside), options)
         tuned[outside] = class_logits(run, None, [train.texts[int(each)] for each in outside])
         linear = fit_average(part.examples, probe.found.settings)
         words[outside] = linear.word_scores(examples.features.some(outside))
@@ -189,21 +183,21 @@ def _tuned(probe: Probe, train: LabelledData, base: Run, options: FitOptions, st
     return best if kept else None
 
 
-def _tune(probe: Probe, train: LabelledData, base: Run, options: FitOptions) -> Run:
+def _tune(probe: Probe, train: LabelledData, options: FitOptions) -> Run:
     """Fine-tune a base on all of these examples, beginning with the linear classifier on directions alone."""
     settings = [dataclasses.replace(each, words=0.0) for each in probe.found.settings[:1]]
-    start = put_on(dataclasses.replace(probe, linear=fit_average(probe.examples, settings)), train, base)
-    usual = EPOCHS if is_bag(base.model.base.eval()) else None
+    start = put_on(dataclasses.replace(probe, linear=fit_average(probe.examples, settings)), train)
+    usual = EPOCHS if is_bag(probe.base.model.base.eval()) else None
     options = dataclasses.replace(options, freeze=None, epochs=usual if options.epochs is None else options.epochs)
     return fit(train, None, base=start, options=options, keep_head=True, whole=True).run
 
 
-def _tune_all(probe: Probe, train: LabelledData, base: Run, options: FitOptions, tuned: Tuned | None) -> Run:
+def _tune_all(probe: Probe, train: LabelledData, options: FitOptions, tuned: Tuned | None) -> Run:
     """Make the run that the recipe has settled on, of all examples."""
-    frozen = put_on(probe, train, base)
+    frozen = put_on(probe, train)
     if tuned is None:
         return frozen
-    run = _tune(probe, train, base, options)
+    run = _tune(probe, train, options)
     head, other = run.model.head, frozen.model.head
     assert isinstance(head, ClassifierHead) and isinstance(other, ClassifierHead)  # noqa: S101, PT018
     if tuned.words and other.words is not None:

@@ -425,9 +425,21 @@ def _padded(parts: Sequence[Ints], budget: int, device: torch.device) -> Iterato
         begin += count
 
 
-def learn_spread(model: Model, ids: Sequence[Ints]) -> None:
-    """Have a base keep how these documents lie in its space: `rehead.model.spread`."""
+def learn_spread(model: Model, ids: Sequence[Ints], most: int = WHOLE) -> None:
+    """Have a base keep how these documents lie in its space: `rehead.model.spread`.
+
+    Layers read the first of them alone, of about `most` tokens.
+    """
     frequency = np.zeros(rows_in(model.config), np.int64)
     for group in _in_order(ids, 1 << 18):
         frequency += np.bincount(distinct_rows(model.base, group).rows, minlength=len(frequency))
-    model.base.spread.learn(vectors_of_ids(model, ids), frequency)
+    base = model.base
+    if is_bag(base):
+        base.spread.learn(vectors_of_ids(model, ids), frequency, len(ids))
+        return
+    enough = int(np.searchsorted(np.cumsum([len(each) for each in ids]), most)) + 1
+    base.spread.learn(vectors_of_ids(model, ids[:enough]), frequency, len(ids))
+    if base.positions is None:
+        with _at_rest(model):
+            past = [mean_of_distinct(base, group).cpu().numpy() for group in _in_order(ids, 1 << 14)]
+        base.spread.learn_past(np.concatenate(past))

@@ -34,6 +34,7 @@ from rehead.model.model import Model
 from rehead.text.tokenizer import Tokenizer
 
 FORMAT = 1
+LATER = "base.spread.past_"
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
@@ -196,8 +197,12 @@ def _model(file: Path, config: ModelConfig, head: Head | None) -> Model:
     expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
     try:
         with safe_open(file, framework="pt") as tensors:
-            _compare(file, expected, {name: tensors.get_slice(name) for name in tensors.keys()})  # noqa: SIM118
-            state: dict[str, Tensor] = {name: tensors.get_tensor(name) for name in expected}
+            found = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
+            # Runs had no such tensors at first: of these nothing is known then.
+            later = {name for name in expected if name.startswith(LATER)} - found.keys()
+            _compare(file, {name: shape for name, shape in expected.items() if name not in later}, found)
+            state: dict[str, Tensor] = {name: tensors.get_tensor(name) for name in expected.keys() - later}
+            state |= {name: torch.zeros(expected[name]) for name in later}
     except SafetensorError as error:
         raise DamagedError(f"{file}: not a whole safetensors file ({error}). Restore it from a copy.") from None
     if sick := next((name for name, each in state.items() if not each.isfinite().all()), None):

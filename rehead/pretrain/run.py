@@ -25,7 +25,7 @@ import rehead
 from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
-from rehead.model.reading import is_bag, learn_spread
+from rehead.model.reading import learn_spread
 from rehead.model.run import Run, load, save_into
 from rehead.options import read_options
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
@@ -186,8 +186,7 @@ def _finish(
     if not world.first:
         world.wait()
         return None
-    most = SAMPLE_TOKENS if is_bag(model.cpu().eval().base) else SAMPLE_IN_LAYERS
-    learn_spread(model, _sample(prepared.train, most, options.seed))
+    learn_spread(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
     details = {
         "objective": options.objective,
         "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},

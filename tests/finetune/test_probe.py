@@ -13,14 +13,16 @@ import pytest
 import torch
 
 from rehead.errors import UserError
+from rehead.finetune import probe
 from rehead.finetune import probe as probing
 from rehead.finetune.calibration import probabilities
+from rehead.finetune.copies import without_layers
 from rehead.finetune.linear import Setting, fit_average
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import find_probe, fit_probe, put_on
+from rehead.finetune.probe import find_probe, fit_probe, put_on, search_on
 from rehead.finetune.targets import some, targets
 from rehead.model.heads import ClassifierHead
-from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread
+from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread, vectors_of_ids
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
@@ -46,10 +48,10 @@ def test_the_run_scores_as_the_linear_classifier(
     data = reviews(30)
     data.texts[0] = " ".join(data.texts[:5])
     before = copy.deepcopy(base.model.state_dict())
-    found = find_probe(data, base, FitOptions(), words=False)
+    found = search_on(base, data, encode(base.tokenizer, data.texts), FitOptions(), words=False)
     settings = [Setting(2.0, words, 3.0), Setting(1.0, 0.0, 1.0)]
     found.linear = fit_average(found.examples, settings)
-    run = put_on(found, data, base)
+    run = put_on(found, data)
     np.testing.assert_allclose(
         class_logits(run, None, data.texts), found.linear.scores(found.examples.features), atol=1e-4
     )
@@ -67,16 +69,76 @@ def test_the_run_scores_as_the_linear_classifier(
 @pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
 def test_documents_are_read_as_the_options_say(make_base: MakeBase, name: str, learnt: bool, long: Any) -> None:
     base, data = make_base(name, learnt=learnt), reviews(20)
-    options = FitOptions(length=12, long=long)
-    found = find_probe(data, base, options, words=False)
+    assert base.tokenizer is not None
+    options, ids = FitOptions(length=12, long=long), encode(base.tokenizer, data.texts)
+    found = search_on(base, data, ids, options, words=False)
     found.linear = fit_average(found.examples, [Setting(2.0, 4.0, 3.0)])
-    run = put_on(found, data, base)
+    run = put_on(found, data)
     expected = found.linear.scores(found.examples.features)
     np.testing.assert_allclose(class_logits(run, None, data.texts), expected, atol=1e-4)
     assert run.details["reading"] == {"longest": 12, "long": long}
-    plain = find_probe(data, base, FitOptions(), words=False).examples.features.directions
+    plain = search_on(base, data, ids, FitOptions(), words=False).examples.features.directions
     assert not np.allclose(found.examples.features.directions, plain, atol=1e-3)
     assert ("documents are longer than 12 tokens" in found.notes[0]) == (long != "windows")
+
+
+def test_layers_are_read_past_unless_left_out_examples_gain(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, data = make_base("small", learnt=True), reviews(60)
+    assert base.tokenizer is not None
+    learn_spread(base.model, encode(base.tokenizer, reviews(40, 3).texts))
+    with torch.no_grad():
+        for layer in base.model.base.layers:
+            layer.output.weight.normal_(std=20.0)  # noise, that nothing below is heard through
+    found = find_probe(data, base, FitOptions(), words=False)
+    assert found.base.model.config.nlayers == 0
+    assert "documents are read past the layers: the loss of left-out examples is " in found.notes[-1]
+    fitted = fit_probe(data, None, base=base)
+    assert right(fitted.run, reviews(40, 1)) > 0.85
+    assert fitted.run.model.config.nlayers == 0
+    assert found.notes[-1] in fitted.notes
+
+    def deaf(run: Run) -> Run | None:
+        made = without_layers(run)
+        assert made is not None
+        with torch.no_grad():
+            made.model.base.embedding.weight.fill_(0.01)
+            made.model.base.ngrams.weight.zero_()
+        return made
+
+    monkeypatch.setattr(probe, "without_layers", deaf)
+    base = make_base("small", learnt=True)
+    found = find_probe(data, base, FitOptions(), words=False)
+    assert found.base is base
+    assert "documents are read through the layers" in found.notes[-1]
+
+
+def test_what_is_left_of_a_base_without_its_layers(make_base: MakeBase) -> None:
+    base, texts = make_base("small", learnt=True), reviews(40, 3).texts
+    assert base.tokenizer is not None
+    ids = encode(base.tokenizer, texts)
+    unknown = without_layers(base)
+    assert unknown is not None
+    assert not unknown.model.base.spread.known
+    learn_spread(base.model, ids, most=50)
+    made = without_layers(base)
+    assert made is not None
+    alone = make_base("bag", ngrams=base.model.config.ngrams)
+    alone.model.base.load_state_dict(made.model.base.state_dict())
+    vectors = vectors_of_ids(alone.model, ids).astype(np.float64)
+    spread = made.model.base.spread
+    np.testing.assert_allclose(spread.centre, vectors.mean(0), atol=1e-6)
+    np.testing.assert_allclose(spread.covariance, np.cov(vectors.T), atol=1e-6)
+    assert float(spread.documents) == 40
+    kept = base.model.base.spread
+    few = vectors_of_ids(base.model, ids[: int(np.searchsorted(np.cumsum([*map(len, ids)]), 50)) + 1])
+    np.testing.assert_allclose(kept.centre, few.mean(0), atol=1e-6)
+    assert torch.equal(kept.frequency, spread.frequency)
+    made.model.base.embedding.weight.data.zero_()  # a copy
+    assert base.model.base.embedding.weight.any()
+    for other in (make_base("bag"), make_base("small"), make_base("lab", learnt=True)):
+        assert without_layers(other) is None
 
 
 def test_more_than_there_are_positions_is_refused(make_base: MakeBase) -> None:

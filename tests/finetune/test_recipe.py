@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-import rehead.finetune.recipe as recipe
 from rehead.errors import UserError
+from rehead.finetune import probe, recipe
 from rehead.finetune.fit import Fitted
 from rehead.finetune.logistic import losses_of
 from rehead.finetune.options import FitOptions
@@ -185,7 +185,8 @@ def test_unlabelled_text_is_read_once_for_many(make_base: MakeBase) -> None:
     seen = see_unlabelled(base, more)
     found = [class_logits(fit_recipe(data, None, base=base, unlabelled=each).run, None, more) for each in (more, seen)]
     np.testing.assert_array_equal(*found)
-    assert len(see_unlabelled(base, more, most=7).vectors) == 7
+    assert len(seen.seen) == 1
+    assert len(see_unlabelled(base, more, most=7).ids) == 7
     with pytest.raises(UserError, match="needs a run with a tokenizer"):
         see_unlabelled(Run(base.model), more)
 
@@ -206,6 +207,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
 ) -> None:
     """It is judged by what the folds say, and what was judged is what comes out."""
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
+    monkeypatch.setattr(probe, "without_layers", lambda run: None)
     base, data = make_base(name, learnt=learnt), reviews(40)
     before = copy.deepcopy(base.model.state_dict())
     options = FitOptions(epochs=2)

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from rehead.disk import read_signed, sha256, write_signed
 from rehead.model import Model, load, save
 from rehead.model.grams import each_once, find_grams, rows_of
 from rehead.model.reading import learn_spread, vectors_of_ids
@@ -71,3 +73,21 @@ def test_it_is_not_trained_and_is_saved(tmp_path: Path) -> None:
     again = load(tmp_path / "run").model.base.spread
     for name, tensor in made.base.spread.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
+
+
+def test_a_run_that_keeps_nothing_of_what_lies_under_its_layers_is_read(tmp_path: Path) -> None:
+    """As those of the first versions: nothing is known of it then."""
+    made = learnt("small")
+    assert made.base.spread.past_covariance.any()
+    run = save(Run(made), tmp_path / "run")
+    weights = run / "model.safetensors"
+    kept = {name: each for name, each in load_file(weights).items() if "past" not in name}
+    assert len(kept) == len(load_file(weights)) - 2
+    save_file(kept, weights, metadata={"format": "pt"})
+    config = read_signed(run / "config.json")
+    config["files"][weights.name] = sha256(weights)
+    write_signed(run / "config.json", config)
+    again = load(run).model.base.spread
+    assert not again.past_covariance.any()
+    assert not again.past_centre.any()
+    assert torch.equal(again.covariance, made.base.spread.covariance)

@@ -47,7 +47,7 @@ def linear_classifier(name: str = "rotten-tomatoes") -> Run:
     truth, setting = targets(train, train.names, multilabel=False), Setting(power=1.0, words=4.0, strength=100.0)
     features, space = read_documents(base.model, encode(tokenizer, train.texts))
     examples = Examples(features, truth, space, 2)
-    return put_on(Probe(examples, Found([setting], truth), fit_average(examples, [setting]), [], []), train, base)
+    return put_on(Probe(base, examples, Found([setting], truth), fit_average(examples, [setting]), [], []), train)
 
 
 def layered_classifier() -> Run:
