@@ -106,7 +106,9 @@ def guess(
             begin: model.base(torch.tensor([list(ids[begin : begin + window])]), causal=False)[0]  # (T, H)
             for begin in dict.fromkeys(begins)
         }
-        asked = torch.stack([read[begin][place - one_before - begin] for begin, place in zip(begins, places, strict=True)])
+        asked = torch.stack(
+            [read[begin][place - one_before - begin] for begin, place in zip(begins, places, strict=True)]
+        )
         assert model.head is not None  # noqa: S101 (the caller has looked)
         probabilities = model.head(asked, None, model.base.embedding.weight).double().softmax(-1)  # (masks, V)
     # Marks are no words. They keep the probability they have: the model may well think that the text ends.

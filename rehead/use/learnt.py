@@ -58,7 +58,9 @@ def check_it_learnt(run: Run, path: Path, wanted: tuple[str, ...], to: str) -> T
     if not what_it_learnt(run) & set(wanted):
         learnt = ",".join("+".join(stage) for stage in stages(run)) or "nothing"
         if any(set(stage) & set(wanted) for stage in stages(run)):
-            raise UserError(f"{path} can no longer {to}: its objective was {learnt}, and what comes last counts. {again}")
+            raise UserError(
+                f"{path} can no longer {to}: its objective was {learnt}, and what comes last counts. {again}"
+            )
         raise UserError(f"{path} never learnt to {to}: its objective was {learnt}. {again}")
     if run.model.head is None:
         raise UserError(f"{path} has no language-model head, so it cannot {to}. {again}")
