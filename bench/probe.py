@@ -3,8 +3,8 @@
     python bench/probe.py runs/base runs/other
 
 A document's feature is the mean of its hidden states (of a long one, over stretches of at most `--longest` tokens).
-Features are standardised, and a logistic regression is fitted with its penalty chosen by cross-validation on the labels
-it is given:
+Features are standardised, and a logistic regression (`rehead.finetune.logistic`) is fitted with its penalty chosen by
+cross-validation on the labels it is given:
 
 - 100 and 500 labels, drawn 10 times from the 2,000 reviews of train and valid, tested on the others of these;
 - 1,600 labels: five folds of the 2,000.
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rehead.finetune.logistic import losses_of, one_thread, solutions
 from rehead.model import Model, load
 from rehead.text.datasets import load_dataset
 from rehead.text.tokenizer import Tokenizer
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
-PENALTIES = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)
+STRENGTHS = tuple(1 / penalty for penalty in (1000, 300, 100, 30, 10, 3, 1, 0.3, 0.1))
 DRAWS = 10
 FOLDS = 5
 LABELS = (100, 500, 1600)
@@ -57,7 +59,7 @@ def features(model: Model, tokenizer: Tokenizer, texts: list[str], longest: int,
 
 
 def _groups(
-    stretches: list[tuple[int, int]], ids: list[NDArray[np.int64]], longest: int, budget: int
+    stretches: list[tuple[int, int]], ids: list[Ints], longest: int, budget: int
 ) -> Iterator[list[tuple[int, int]]]:
     """Put stretches of about the same length together, as many as the budget of tokens allows."""
     group: list[tuple[int, int]] = []
@@ -70,39 +72,22 @@ def _groups(
     yield group
 
 
-def fit(x: Floats, y: Floats, penalty: float, weights: Floats) -> Floats:
-    """Logistic regression by Newton's method; x has a last column of ones, which is hardly penalised."""
-    pull = np.full(x.shape[1], penalty)
-    pull[-1] = 1e-4
-    for _ in range(25):
-        p = 1 / (1 + np.exp(-(x @ weights)))
-        gradient = x.T @ (p - y) + pull * weights
-        curvature = (x * np.maximum(p * (1 - p), 1e-6)[:, None]).T @ x + np.diag(pull)
-        step = np.linalg.solve(curvature, gradient)
-        weights = weights - step
-        if np.abs(step).max() < 1e-3 * max(1e-3, np.abs(weights).max()):
-            break
-    return weights
-
-
-def probe(x: Floats, y: Floats, train: NDArray[np.int64], test: NDArray[np.int64]) -> float:
+def probe(x: Floats, y: Ints, train: Ints, test: Ints) -> float:
     """Accuracy on `test` of a regression on `train`, its penalty chosen by five folds of `train`."""
     folds = np.empty(len(train), np.int64)
     for label in (0, 1):
         of_label = np.flatnonzero(y[train] == label)
         folds[of_label] = np.arange(len(of_label)) % FOLDS
-    losses = np.zeros(len(PENALTIES))
+    losses = np.zeros(len(STRENGTHS))
     for fold in range(FOLDS):
         fitted, left = train[folds != fold], train[folds == fold]
-        weights = np.zeros(x.shape[1])
-        for place, penalty in enumerate(PENALTIES):
-            weights = fit(x[fitted], y[fitted], penalty, weights)
-            losses[place] += np.logaddexp(0, -(x[left] @ weights) * (2 * y[left] - 1)).sum()
-    weights = fit(x[train], y[train], PENALTIES[int(losses.argmin())], np.zeros(x.shape[1]))
-    return float(((x[test] @ weights > 0) == (y[test] > 0)).mean())
+        for place, (weight, bias) in enumerate(solutions(x[fitted], y[fitted], 2, STRENGTHS)):
+            losses[place] += losses_of(x[left] @ weight.T + bias, y[left]).sum()
+    ((weight, bias),) = solutions(x[train], y[train], 2, [STRENGTHS[int(losses.argmin())]])
+    return float(((x[test] @ weight.T + bias).argmax(1) == y[test]).mean())
 
 
-def splits(y: Floats, labels: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def splits(y: Ints, labels: int) -> Iterator[tuple[Ints, Ints]]:
     """Draw labels, half of each class, and leave the others for testing; 1,600 of 2,000 are five folds."""
     chance = np.random.RandomState(0)
     by_class = [chance.permutation(np.flatnonzero(y == label)) for label in (0, 1)]
@@ -121,13 +106,13 @@ def measure(model: Model, tokenizer: Tokenizer, longest: int) -> list[str]:
     """Accuracy at each number of labels, as mean ± spread over the draws."""
     data = load_dataset("imdb")
     texts = data.train.texts + data.valid.texts
-    y = np.array([label == ("positive",) for label in data.train.labels + data.valid.labels], np.float64)
+    y = np.array([label == ("positive",) for label in data.train.labels + data.valid.labels], np.int64)
     x = features(model, tokenizer, texts, longest)
     x = (x - x.mean(0)) / (x.std(0) + 1e-12) * (10 / x.shape[1] ** 0.5)
-    x = np.concatenate((x, np.ones((len(x), 1))), 1)
     shown = []
     for labels in LABELS:
-        found = 100 * np.array([probe(x, y, train, test) for train, test in splits(y, labels)])
+        with one_thread():
+            found = 100 * np.array([probe(x, y, train, test) for train, test in splits(y, labels)])
         shown.append(f"{found.mean():.1f} ± {found.std():.1f}")
     return shown
 

@@ -1,4 +1,4 @@
-"""Standard output as results need it: any terminal or pipe, any encoding, and readers that leave early."""
+"""Standard output as results need it: any terminal or pipe, any encoding, and readers that leave early; and input."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 import os
 import sys
 from typing import TYPE_CHECKING
+
+from rehead.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +21,14 @@ def prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 (for good)
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
+
+
+def text_from_input() -> str:
+    """Read a text from standard input, but for the line break at its end, which is none of the text."""
+    try:
+        return sys.stdin.read().rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"standard input is not {error.encoding.upper()} (byte {error.start}). Convert it.") from None
 
 
 def results_console(piped_width: int) -> Console:

@@ -210,7 +210,8 @@ def _use(run: Run) -> str:
 
 
 def _can(run: Run, objectives: tuple[str, ...]) -> bool:
-    named = re.findall(r"[a-z]+", str(run.details.get("objective", "")))
+    """Tell whether the last stage of pretraining was one of these: what came before it is forgotten."""
+    named = re.findall(r"[a-z]+", str(run.details.get("objective", "")).rpartition(",")[2])
     return isinstance(run.model.head_config, LanguageModel) and any(each in named for each in objectives)
 
 

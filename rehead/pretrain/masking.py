@@ -39,7 +39,7 @@ class Masking:
     mask: int
     "The id of [MASK]."
     never: tuple[int, ...]
-    "Ids that are neither hidden nor put in a word's place: the marks."
+    "Ids that are neither hidden nor put in a word's place: the marks, and numbers without a token."
     vocab: int
     share: float
     "Of the positions, in training."
@@ -51,8 +51,7 @@ class Masking:
             raise UserError(f"{tokenizer.name} has no [MASK] token, which masked language modelling needs.")
         if not 0 < share < 1:
             raise UserError(f"--mask-share {share:g}: must lie between 0 and 1.")
-        marks = (tokenizer.bos, tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.mask)
-        return cls(tokenizer.mask, tuple(each for each in marks if each is not None), tokenizer.vocab_size, share)
+        return cls(tokenizer.mask, tuple(tokenizer.marks()), tokenizer.vocab_size, share)
 
     def hide(self, ids: NDArray[np.int64], at: NDArray[np.int64], seed: int, share: float | None = None) -> Hidden:
         """Hide tokens of some rows: ids (B, T), the rows' places (B,)."""

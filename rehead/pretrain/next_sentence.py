@@ -3,8 +3,8 @@
     <s> A … </s> B … </s>
 
 A and B are cut out of one row of text, inside a document where that is possible; in half of the rows B is then
-replaced by the same stretch of another row. The answer is read off the first token, by a head of its own, which is not
-kept.
+replaced by the same stretch of another row, if there is another. The answer is read off the first token, by a head of
+its own, which is not kept.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NextSentence(Masked):
         wish = number(seed, CUT, at[:, None], places[None]) >> np.uint64(2)
         wish = wish | (inside & middle).astype(np.uint64) << np.uint64(63) | middle.astype(np.uint64) << np.uint64(62)
         cut = wish.argmax(1)  # (B,)
-        follows = (number(seed, FOLLOWS, at) & np.uint64(1)).astype(bool)
+        follows = (number(seed, FOLLOWS, at) & np.uint64(1)).astype(bool) | (len(rows) == 1)
         # Another place of the same epoch: any but this one.
         shift = 1 + (number(seed, OTHER, at) % np.uint64(max(len(rows) - 1, 1))).astype(np.int64)
         elsewhere = at // len(rows) * len(rows) + (at % len(rows) + shift) % len(rows)

@@ -104,6 +104,11 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
         raise UserError(f"--mask-share {options.mask_share:g}: must lie between 0 and 1.")
     if not 0 < options.causal_rows < 1:
         raise UserError(f"--causal-rows {options.causal_rows:g}: must lie between 0 and 1.")
+    for name, wanted in (("mask_share", ("masked", "hybrid")), ("causal_rows", ("hybrid",))):
+        if getattr(options, name) != getattr(PretrainOptions, name) and not used & set(wanted):
+            raise UserError(
+                f"--{name.replace('_', '-')} goes with --objective {' or '.join(wanted)}, not with {options.objective}."
+            )
     if options.next_sentence and options.length < SHORTEST_PAIR:
         raise UserError(f"--length {options.length} leaves no room for two sentences. Choose {SHORTEST_PAIR} or more.")
     shape = shape_of(options)

@@ -47,12 +47,14 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
     phases = []
     before: Document | None = None
     for place, stage in enumerate(stages):
-        objectives = [_objective(name, options, model, prepared, stage, fresh=not place) for name in stage.objectives]
-        for each in objectives:
+        objectives = []
+        for name in stage.objectives:
+            each = _objective(name, options, model, prepared, stage, fresh=not place and before is None)
             if isinstance(each, Document):
                 if before is not None:
                     each.follow(before)
                 before = each
+            objectives.append(each)
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, int(prepared.train.offsets[-1]))
         phases.append(Phase(objective, budget, _rates(options, model.config)))
@@ -62,7 +64,7 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
 def _objective(
     name: str, options: PretrainOptions, model: Model, prepared: Prepared, stage: Stage, *, fresh: bool
 ) -> Objective:
-    """Make one objective on the model; `fresh` if it is the first to train it."""
+    """Make one objective on the model; `fresh`: if it reads documents, it finds the model as it was made."""
     train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
     batch = options.batch
     if batch is None:

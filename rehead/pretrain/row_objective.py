@@ -91,9 +91,9 @@ class RowObjective(Objective):
         return [] if ngrams is None else list(ngrams.parameters())
 
     def report_of(self, measures: Measures, name: str) -> dict[str, float]:
-        """Give loss, perplexity and accuracy of one kind of prediction."""
+        """Give loss, perplexity and accuracy of one kind of prediction; NaN if there was none."""
         loss = measures.mean(name)
-        right = measures.others[f"{name}_hits"] / max(measures.counts[name], 1.0)
+        right = measures.others[f"{name}_hits"] / measures.counts[name] if measures.counts[name] else math.nan
         return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right}
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from rehead.errors import UserError
 from rehead.model.config import FILLS
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import results_console
+from rehead.terminal import results_console, text_from_input
 from rehead.text.tokenizer import MASK
-from rehead.use.learnt import check_it_learnt, predicts_the_next
+from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -56,7 +56,7 @@ def fill(options: FillOptions) -> None:
     """Run the command: load, guess, print."""
     if options.top < 1:
         raise UserError(f"--top={options.top} is out of range. Choose 1 or more.")
-    text = sys.stdin.read().rstrip("\n") if options.text == "-" else options.text
+    text = text_from_input() if options.text == "-" else options.text
     if MASK not in text:
         raise UserError(f'the text has no {MASK}. Write one for every word to guess, such as: "a truly {MASK} film".')
     from rehead.model.run import load
@@ -64,7 +64,8 @@ def fill(options: FillOptions) -> None:
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, FILLS, "guess hidden words")
     ids = mask_ids(tokenizer, text)
-    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run))
+    window = longest_read(run)
+    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run), window=window)
     likeliest = iter([mask[0].id for mask in guesses])
     filled = tokenizer.decode(next(likeliest) if each == tokenizer.mask else each for each in ids)
     if options.json:
@@ -73,6 +74,13 @@ def fill(options: FillOptions) -> None:
         print(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         _print(guesses, filled)
+    if len(ids) > window and not options.quiet:
+        sys.stdout.flush()
+        print(
+            f"note: this run has learnt to read {window:,} tokens at once. The text has {len(ids):,}: every {MASK} was "
+            "guessed from those around it.",
+            file=sys.stderr,
+        )
 
 
 def mask_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -81,18 +89,26 @@ def mask_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def guess(
-    model: Model, tokenizer: Tokenizer, ids: Sequence[int], *, top: int = 5, one_before: bool
+    model: Model, tokenizer: Tokenizer, ids: Sequence[int], *, top: int = 5, one_before: bool, window: int | None = None
 ) -> list[list[Guess]]:
     """Give the likeliest tokens for every mask among these, in their order, likeliest first.
 
-    `one_before` says that the run predicts a token at the position before it.
+    `one_before` says that the run predicts a token at the position before it. Of more tokens than `window` (or maxlen)
+    so many are read for each mask, with the mask in their middle where that can be.
     """
     import torch
 
+    window = min(model.config.maxlen if window is None else window, len(ids))
     places = [place for place, each in enumerate(ids) if each == tokenizer.mask]
+    begins = [min(max(0, place - window // 2), len(ids) - window) for place in places]
     with torch.no_grad():
-        hidden = model.base(torch.tensor([list(ids)]), causal=False)[0]  # (T, H)
-        asked = hidden[[place - one_before for place in places]]  # (masks, H)
+        read = {
+            begin: model.base(torch.tensor([list(ids[begin : begin + window])]), causal=False)[0]  # (T, H)
+            for begin in dict.fromkeys(begins)
+        }
+        asked = torch.stack(
+            [read[begin][place - one_before - begin] for begin, place in zip(begins, places, strict=True)]
+        )
         assert model.head is not None  # noqa: S101 (the caller has looked)
         probabilities = model.head(asked, None, model.base.embedding.weight).double().softmax(-1)  # (masks, V)
     # Marks are no words. They keep the probability they have: the model may well think that the text ends.

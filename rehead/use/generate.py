@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.errors import UserError
 from rehead.model.config import WRITES
 from rehead.options import CommonOptions, flag, positional
+from rehead.terminal import text_from_input
 from rehead.use.cores import one_core
 from rehead.use.learnt import check_it_learnt, longest_read
 
@@ -80,7 +81,7 @@ class Sample:
 def generate(options: GenerateOptions) -> None:
     """Run the command: load, write, print."""
     sampling = _sampling(options)
-    prompt = sys.stdin.read() if options.prompt == "-" else options.prompt or ""
+    prompt = text_from_input() if options.prompt == "-" else options.prompt or ""
     from rehead.model.run import load
 
     run = load(options.run)
@@ -212,6 +213,8 @@ def _sampling(options: GenerateOptions) -> Sampling:
     for name, value in (("tokens", options.tokens), ("n", options.n)):
         if value < 1:
             raise UserError(f"--{name}={value} is out of range. Choose 1 or more.")
+    if options.greedy and options.temperature not in (0, GenerateOptions.temperature):
+        raise UserError(f"--greedy is the same as --temperature 0, not {options.temperature:g}. Give one.")
     temperature = 0.0 if options.greedy else options.temperature
     if temperature == 0 and options.n > 1:
         raise UserError(

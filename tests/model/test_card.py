@@ -78,6 +78,9 @@ def test_a_base_says_what_can_be_done_with_it() -> None:
     assert "rehead generate" in said
     assert "rehead fill" in said
     assert "rehead generate" not in card(Run(Model(BASE), details={"objective": "bag"}), "x")
+    writes = card(Run(Model(BASE, BASE.language_model()), details={"objective": "masked:0.5,causal:0.5"}), "x")
+    assert "rehead generate" in writes
+    assert "rehead fill" not in writes
 
 
 def test_names_cannot_be_more_than_text() -> None:

@@ -263,6 +263,15 @@ def test_an_epoch_shows_every_document_once_and_the_next_asks_something_else() -
     assert not torch.equal(only.read(0).tensors["targets"], only.read(1).tensors["targets"])
 
 
+def test_negatives_go_by_thinned_frequency_to_the_power_of_three_quarters() -> None:
+    made = objective(config(ngrams=1, nbuckets=0), count=60)
+    counts = Counter(token for place in range(60) for token in made.train_store[place].tolist())
+    shares = {token: count / counts.total() for token, count in counts.items()}
+    thinned = {token: share * min(1.0, math.sqrt(1e-2 / share) + 1e-2 / share) for token, share in shares.items()}
+    total = sum(share**0.75 for share in thinned.values())
+    assert made.as_draw.tolist() == pytest.approx([thinned.get(each, 0.0) ** 0.75 / total for each in range(NTOKENS)])
+
+
 def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     made = objective(count=60)
     steps, rows = 300, len(made.kept)

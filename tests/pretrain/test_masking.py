@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tokenizers
 
 from rehead.pretrain.masking import Masking
+from rehead.text.tokenizer import SPECIALS, Tokenizer
 
 MASK, NEVER, VOCAB = 4, (0, 1, 2, 3, 4), 1000
 ROWS, TIME = 400, 100
@@ -32,6 +34,18 @@ def test_bert_s_shares(ids: np.ndarray) -> None:
     assert not np.isin(others, NEVER).any()
     assert len(np.unique(others)) > 0.5 * min(VOCAB, len(others)), "words of all kinds are put in their place"
     assert (hidden.ids[~hidden.chosen] == ids[~hidden.chosen]).all()
+
+
+def test_no_mark_is_hidden_or_put_in_a_words_place_and_no_number_that_is_no_token() -> None:
+    names = {**{name: n for n, name in enumerate(SPECIALS)}, "good": 5, "film": 6, "[SPEAKER]": 7, "very": 10}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(names, "<unk>"))
+    inner.add_special_tokens(["[SPEAKER]"])
+    masking = Masking.of(Tokenizer(inner), 0.5)
+    ids = np.tile(np.array([7, 5, 6, 10]), (500, 5))
+    hidden = masking.hide(ids, np.arange(len(ids)), seed=1)
+    assert not hidden.chosen[ids == 7].any()
+    assert set(np.unique(hidden.ids)) == {masking.mask, 5, 6, 7, 10}
+    assert (hidden.ids[ids != 7] != 7).all()
 
 
 def test_chance_depends_on_the_seed_and_the_place_alone(ids: np.ndarray) -> None:

@@ -149,6 +149,17 @@ def test_pairs_are_halves_of_one_row_or_of_two(corpus: Corpus) -> None:
     assert min(seen.values()) > 0.25 * sum(seen.values())
 
 
+def test_of_a_single_row_the_second_half_always_follows(corpus: Corpus) -> None:
+    """There is no other row to take it from."""
+    masking, time = Masking.of(corpus.tokenizer, 0.3), int(corpus.valid.offsets[-1])
+    for seed in range(8):
+        objective = NextSentence(
+            model(corpus), corpus.valid, corpus.valid, masking, corpus.tokenizer, time=time, batch=time, seed=seed
+        )
+        assert len(objective.rows) == 1
+        assert objective.read(0).tensors["follows"].tolist() == [1.0]
+
+
 def test_the_second_question_has_a_head_of_its_own(corpus: Corpus) -> None:
     objective = pairs(corpus)
     batch = objective.read(0)
@@ -241,6 +252,11 @@ def test_what_is_reported(corpus: Corpus, make: Make) -> None:
             assert 0 <= value <= 1
         if name.endswith("perplexity"):
             assert 1 < value < 5 * vocab  # an untrained model guesses about evenly
+
+
+def test_where_nothing_was_hidden_nothing_is_reported(corpus: Corpus) -> None:
+    said = masked(corpus).report(Measures({"masked": 0.0}, {"masked": 0.0}, {"masked_hits": 0.0}))
+    assert all(map(math.isnan, said.values()))
 
 
 def test_validation_hides_fifteen_per_cent_whatever_training_does(corpus: Corpus) -> None:

@@ -43,6 +43,16 @@ def test_a_bag_leaves_the_layers_alone_and_the_next_stage_trains_them(corpus: Co
     assert (bag.name, document.name) == ("bag", "document")
 
 
+def test_two_that_read_documents_find_the_model_as_one_would(corpus: Corpus) -> None:
+    """Frequent tokens start small, and no smaller."""
+    found = []
+    for objective in ("bag", "bag+document"):
+        torch.manual_seed(0)
+        (phase,) = phases(corpus, objective)
+        found.append(phase.objective.model.base.embedding.weight.detach())
+    assert torch.equal(*found)
+
+
 def test_reading_past_layers_that_are_never_the_identity_is_refused(corpus: Corpus) -> None:
     for objective in ("bag", "bag,masked"):
         refused = PretrainOptions(texts=["x"], out=Path("unused"), objective=objective, preset="lab")

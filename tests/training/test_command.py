@@ -86,6 +86,11 @@ def test_held_out_text_that_is_too_little_to_tell(
         ({"resume": True, "overwrite": True}, "Give one"),
         ({"mask_share": 1.5, "objective": "masked"}, "--mask-share 1.5: must lie between 0 and 1"),
         ({"causal_rows": 0, "objective": "hybrid"}, "--causal-rows 0: must lie between 0 and 1"),
+        (
+            {"mask_share": 0.2, "objective": "causal"},
+            "--mask-share goes with --objective masked or hybrid, not with causal",
+        ),
+        ({"causal_rows": 0.2, "objective": "masked"}, "--causal-rows goes with --objective hybrid, not with masked"),
         ({"nhid": 15}, "nhead"),
         ({"device": "tpu"}, "invalid choice"),
         ({"preset": "huge"}, "invalid choice"),

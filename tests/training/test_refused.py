@@ -22,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 OTHERS: dict[str, tuple[Any, str]] = {
     "accumulate": (2, "with --accumulate 1, not with --accumulate 2"),
     "batch": (256, "with --batch 128, not with --batch 256"),
-    "causal_rows": (0.25, "with --causal-rows 0.5, not with --causal-rows 0.25"),
     "clip": (0.5, "with --clip 1.0, not with --clip 0.5"),
     "decay": (0.25, "with --decay 0.5, not with --decay 0.25"),
     "documents": ("block", "without --documents, not with --documents block"),
@@ -50,7 +49,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "weight_decay": (0.2, "with --weight-decay 0.1, not with --weight-decay 0.2"),
 }
 # Those that are checked in other tests, or cannot be the only one that differs.
-ELSEWHERE = {"texts", "out", "tokenizer", "tokens", "minutes"}
+ELSEWHERE = {"texts", "out", "tokenizer", "tokens", "minutes", "causal_rows"}
 OF_COLUMNS = {
     "delimiter",
     "label_column",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -197,6 +198,16 @@ def test_what_a_language_model_is_exported_as_is_what_it_learnt(objective: str, 
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     assert about["what"] == what
     assert about["format"] == "onnx-int8"
+
+
+def test_of_a_chain_the_last_stage_is_exported(tmp_path: Path) -> None:
+    run = trained("masked")
+    for objective, what in (("causal,masked", "hidden-token model"), ("masked,causal", "next-token model")):
+        chained = dataclasses.replace(run, details={"objective": objective})
+        assert export_run(chained, tmp_path / what).kind == what
+    forgotten = dataclasses.replace(run, details={"objective": "masked,document"})
+    with pytest.raises(UserError, match="last objective was document, which leaves no language model"):
+        export_run(forgotten, tmp_path / "none")
 
 
 def test_a_model_that_fills_guesses_what_we_guess(tmp_path: Path) -> None:

@@ -63,6 +63,33 @@ def test_probabilities_are_the_models(objective: str) -> None:
         assert [each.probability for each in mask] == pytest.approx(best.values.tolist(), rel=1e-4)
 
 
+@pytest.mark.parametrize("one_before", [False, True])
+def test_of_a_long_text_a_mask_is_guessed_from_what_is_around_it(one_before: bool) -> None:
+    """Learned positions end with the window: nothing beyond it can be read."""
+    tokenizer, window = fruit_tokenizer(), 8
+    config = miniature("lab", ntokens=tokenizer.vocab_size, positions="learned", maxlen=window)
+    model = alive(config, config.language_model())
+    ids = mask_ids(tokenizer, "[MASK] red apple fell. a green [MASK] pear fell. a yellow lemon [MASK]")
+    places = [place for place, each in enumerate(ids) if each == tokenizer.mask]
+    assert len(ids) > 2 * window
+    begins = [0, places[1] - window // 2, len(ids) - window]
+    found = guess(model, tokenizer, ids, one_before=one_before)
+    for place, begin, mask in zip(places, begins, found, strict=True):
+        with torch.no_grad():
+            row = model(torch.tensor([ids[begin : begin + window]]), causal=False)[0, place - one_before - begin]
+        expected = row.softmax(-1)[[each.id for each in mask]]
+        assert [each.probability for each in mask] == pytest.approx(expected.tolist(), rel=1e-4)
+
+
+def test_the_window_is_told_when_a_text_is_longer(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fill", saved("masked"), "a red apple fell. " * 12 + "a [MASK] lemon rolled.", "--json"]
+    out, err = printed(capsys, *arguments)
+    assert json.loads(out)["masks"][0][0]["word"] == "yellow"
+    assert err.startswith("note: this run has learnt to read 48 tokens at once. The text has ")
+    assert err.count("\n") == 1
+    assert printed(capsys, *arguments, "--quiet")[1] == ""
+
+
 def test_the_table_shows_the_same(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["fill", saved("masked"), "a [MASK] lemon [MASK].", "--top", "3"]
     table, err = printed(capsys, *arguments)
@@ -125,9 +152,6 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
     classifier = str(save(a_run(), tmp_path / "classifier"))
     bag = Run(Model(miniature("bag", ntokens=310)), fruit_tokenizer(), details={"objective": "document"})
     document = str(save(bag, tmp_path / "document"))
-    config = miniature("lab", ntokens=310, positions="learned", maxlen=8)
-    short = Run(Model(config, config.language_model()), fruit_tokenizer(), details={"objective": "masked"})
-    learned = str(save(short, tmp_path / "learned"))
     text = "a [MASK] film"
     wrong = {
         "no run": ([str(tmp_path / "none"), text], "no such run"),
@@ -136,7 +160,6 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
         "document": ([document, text], "its objective was document. Pretrain one with --objective masked or hybrid."),
         "a classifier": ([classifier, text], "is a classifier"),
         "none shown": ([saved("masked"), text, "--top", "0"], "--top=0"),
-        "too long": ([learned, text * 20], "the learned positions end at maxlen=8"),
     }
     for name, (arguments, said) in wrong.items():
         out, err = printed(capsys, "fill", *arguments, code=2)

@@ -83,8 +83,19 @@ def test_a_text_is_cut_after_so_many_tokens(saved: Saved, capsys: pytest.Capture
 def test_a_prompt_from_standard_input(
     saved: Saved, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("a green"))
-    assert printed(capsys, "generate", saved("causal"), "--prompt", "-", "--greedy")[0] == "a green pear fell.\n"
+    for text in ("a green", "a green\n"):  # `echo` ends with a line break, which nobody means
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        assert printed(capsys, "generate", saved("causal"), "--prompt", "-", "--greedy")[0] == "a green pear fell.\n"
+
+
+@pytest.mark.parametrize("arguments", [["generate", "causal", "--prompt"], ["fill", "masked"]])
+def test_standard_input_that_is_no_text(
+    arguments: list[str], saved: Saved, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9 [MASK]"), encoding="utf-8"))
+    command, objective, *more = arguments
+    err = printed(capsys, command, saved(objective), *more, "-", code=2)[1]
+    assert err == "rehead: error: standard input is not UTF-8 (byte 3). Convert it.\n"
 
 
 def test_marks_in_a_prompt_are_text() -> None:
@@ -204,6 +215,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
         "cold": ([run, "--temperature", "-1"], "--temperature=-1"),
         "no top": ([run, "--top-k", "0"], "--top-k=0"),
         "no share": ([run, "--top-p", "0"], "--top-p=0"),
+        "two temperatures": ([run, "--greedy", "--temperature", "0.5"], "--greedy is the same as --temperature 0"),
         "always the same": ([run, "--greedy", "--n", "2"], "always the same"),
         "half a character": ([run, "--prompt", "a \udcff"], "cannot encode this text"),
     }

@@ -13,8 +13,8 @@ from rehead.model.config import FILLS, WRITES, Head
 from rehead.use.learnt import (
     check_it_learnt,
     longest_read,
-    objectives,
     predicts_the_next,
+    stages,
     what_it_learnt,
 )
 from tests.model.conftest import miniature
@@ -31,19 +31,19 @@ def a_run(objective: Any, head: Head | None = LM, tokenizer: bool = True) -> Run
 @pytest.mark.parametrize(
     ("said", "names"),
     [
-        ("causal", ["causal"]),
-        ("document,masked", ["document", "masked"]),
-        ("masked+document", ["masked", "document"]),
-        ("document, masked+causal", ["document", "masked", "causal"]),
-        ("document:0.8,masked+causal:0.2", ["document", "masked", "causal"]),
-        (None, ["causal"]),
-        ("", ["causal"]),
-        (7, ["causal"]),
+        ("causal", [("causal",)]),
+        ("document,masked", [("document",), ("masked",)]),
+        ("masked+document", [("masked", "document")]),
+        ("document, masked+causal", [("document",), ("masked", "causal")]),
+        ("document:0.8,masked+causal:0.2", [("document",), ("masked", "causal")]),
+        (None, [("causal",)]),
+        ("", [("causal",)]),
+        (7, [("causal",)]),
     ],
 )
-def test_objectives_are_read(said: Any, names: list[str]) -> None:
-    assert objectives(a_run(said)) == names
-    assert what_it_learnt(a_run(said)) == set(names)
+def test_objectives_are_read(said: Any, names: list[tuple[str, ...]]) -> None:
+    assert stages(a_run(said)) == names
+    assert what_it_learnt(a_run(said)) == set(names[-1])
 
 
 def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
@@ -52,7 +52,7 @@ def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
 
 @pytest.mark.parametrize(
     ("said", "shifted"),
-    [("masked", False), ("hybrid", True), ("masked,hybrid", True), ("hybrid,masked,document", False)],
+    [("masked", False), ("hybrid", True), ("masked,hybrid", True), ("hybrid,document,masked", False)],
 )
 def test_where_a_hidden_word_is_predicted(said: str, shifted: bool) -> None:
     assert predicts_the_next(a_run(said)) is shifted
@@ -87,7 +87,11 @@ def test_who_can_fill(said: Any) -> None:
     ("run", "wanted", "said"),
     [
         (a_run("masked"), WRITES, "runs/x never learnt to do it: its objective was masked. Pretrain one with "),
-        (a_run("document,masked"), WRITES, "its objective was document, masked. Pretrain one with --objective causal"),
+        (a_run("document,masked"), WRITES, "its objective was document,masked. Pretrain one with --objective causal"),
+        (a_run("causal,masked"), WRITES, "runs/x can no longer do it: its objective was causal,masked, and what comes"),
+        (a_run("causal,bag"), WRITES, "runs/x can no longer do it: its objective was causal,bag, and what comes last"),
+        (a_run("hybrid,masked"), WRITES, "runs/x can no longer do it"),
+        (a_run("masked,causal"), FILLS, "can no longer do it: its objective was masked,causal, and what comes last"),
         (a_run("causal"), FILLS, "its objective was causal. Pretrain one with --objective masked or hybrid."),
         (a_run(None), FILLS, "its objective was causal"),
         (a_run("document", head=None), FILLS, "its objective was document"),

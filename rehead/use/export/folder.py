@@ -27,7 +27,7 @@ import torch
 import rehead
 from rehead.disk import whole_directory, write_json
 from rehead.errors import UserError
-from rehead.model.config import WRITES, Classifier, to_dict
+from rehead.model.config import FILLS, WRITES, Classifier, to_dict
 from rehead.model.heads import ClassifierHead
 from rehead.model.reading import Reading, score_ids
 from rehead.model.run import Run
@@ -108,7 +108,13 @@ def _what(run: Run) -> str:
             "this run has neither labels nor a language-model head, so there is nothing it could answer. Make a "
             "classifier of it first: rehead finetune --from."
         )
-    return "next-token model" if what_it_learnt(run) & set(WRITES) else "hidden-token model"
+    learnt = what_it_learnt(run)
+    if not learnt & {*WRITES, *FILLS}:
+        raise UserError(
+            f"this run's last objective was {'+'.join(sorted(learnt))}, which leaves no language model that could "
+            "answer. Make a classifier of it first: rehead finetune --from."
+        )
+    return "next-token model" if learnt & set(WRITES) else "hidden-token model"
 
 
 def _graph(run: Run, what: str, *, int8: bool) -> onnx.ModelProto:
