@@ -78,6 +78,10 @@ def world(device: DeviceName = "auto") -> Iterator[World]:
         joined = World(torch.distributed.get_rank(), size, place)
         # Only the machine on which a process died counts the restart.
         yield dataclasses.replace(joined, restarted=joined.total([float(_restarts() > 0)]) > [0.0])
+    except RuntimeError as error:
+        if not _is_gone(error):
+            raise
+        raise UserError("Another process of this run has ended, and this one with it. See what it said.") from error
     finally:
         torch.distributed.destroy_process_group()
 
@@ -98,6 +102,12 @@ def _meet(backend: str, size: int) -> None:
     store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
     store = PrefixStore(f"restart-{_restarts()}", store)
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+
+
+def _is_gone(error: RuntimeError) -> bool:
+    """Tell whether this is what gloo or NCCL says when a process that it talks to is gone."""
+    said = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+    return any(words in str(error) for words in said)
 
 
 def _restarts() -> int:
@@ -154,6 +164,14 @@ def gather_model(model: Model, *, sharded: bool) -> Model:
     gathered = Model(model.config, model.head_config)
     gathered.load_state_dict(state)
     return gathered
+
+
+def gather_parameters(module: nn.Module) -> None:
+    """Bring the parameters together that another module has spread, and this one has taken over; all must ask."""
+    for part in module.modules():
+        for name, each in part.named_parameters(recurse=False):
+            if hasattr(each, "full_tensor"):
+                part.register_parameter(name, nn.Parameter(whole(each.detach()).cpu(), each.requires_grad))
 
 
 def whole(tensor: Tensor) -> Tensor:

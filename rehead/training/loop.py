@@ -32,7 +32,16 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, gather_model, gathered, has_bfloat16, replicate, shard, spread_like
+from rehead.training.distributed import (
+    World,
+    gather_model,
+    gather_parameters,
+    gathered,
+    has_bfloat16,
+    replicate,
+    shard,
+    spread_like,
+)
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
@@ -119,6 +128,7 @@ def train(
         checkpoint.clear_leftovers(folder)
         checkpoint.clear_after(folder, state.step)
         record = Record(directory / "metrics.jsonl", state.lines)
+        state.lines = record.lines
     world.wait()
     with told_to_stop() as stopping:
         for place, phase in enumerate(phases):
@@ -130,6 +140,7 @@ def train(
                 )
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
+                    gather_parameters(phase.objective)
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             training.lines = [] if lines is None else lines
             if len(phases) > 1:
@@ -210,9 +221,10 @@ class _Training:
             progress(self.what, total, unit=unit, quiet=self.quiet) as bar,
             ahead(self._read, state.phase_step) as batches,
         ):
+            bar.resume(self._done())
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
-            began, began_tokens = state.seconds, state.tokens
+            began = state.tokens
             while self._fraction() < 1 and not self._patience_is_over():
                 totals, parts = self._share(next(batches), time.monotonic() - clock)
                 passed = totals.pop("seconds")
@@ -227,11 +239,9 @@ class _Training:
                 for name, loss in losses.items():
                     state.losses[name] = state.losses.get(name, 0.0) + loss
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
-                # The clock was read when the step began: its own tokens do not count yet.
-                rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
-                    self._write_line(bar, norm, rate)
-                self._show(bar)
+                    self._write_line(bar, norm, (state.tokens - began) / max(time.monotonic() - clock, 1e-9))
+                bar.reach(self._done())
                 self._validate_if_due()
                 self._save_if_due()
             if self.last:
@@ -246,10 +256,11 @@ class _Training:
             return math.ceil(60 * self.budget.amount), "s"
         return math.ceil(self.budget.amount), self.budget.kind
 
-    def _show(self, bar: Progress) -> None:
+    def _done(self) -> int:
+        """Tell how much of it is done, counted so."""
         state = self.state
         done = {"steps": state.phase_step, "tokens": state.phase_tokens, "minutes": int(state.phase_seconds)}
-        bar.reach(min(done[self.budget.kind], bar.total or 0))
+        return min(done[self.budget.kind], self._size()[0])
 
     def _fraction(self, steps: float = 0, tokens: float = 0) -> float:
         """Which part of the budget is used up, or will be after so much more."""
@@ -292,7 +303,10 @@ class _Training:
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
-        sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
+        losses = [name for name, each in sums.items() if not math.isfinite(each)]
+        if losses and self.world.first and self.folder is not None:  # these weights are no good, if they were saved
+            checkpoint.clear_after(self.folder, self.state.step - 1)
+        sick = f"loss ({losses[0]})" if losses else "gradient"
         raise UserError(
             f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
             f"Begin anew (--overwrite) with a lower rate, such as --lr {self.options.lr / 2:g}."
@@ -394,7 +408,8 @@ class _Training:
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.record is not None:
-            self.record.write(line)
+            with self._writing():
+                self.record.write(line)
         self.lines.append(line)
         self.state.lines += 1
 
@@ -410,7 +425,9 @@ class _Training:
         seen = f"loss {loss:.3f}"
         if "loss" in state.measured:
             seen += f", held out {state.measured['loss']:.3f}"
-        bar.note = f"{seen}, {rate:,.0f} tokens/s, {amount(held, 'B')}"
+        if self.budget.kind != "tokens":  # else the bar says it
+            seen += f", {rate:,.0f} tokens/s"
+        bar.note = f"{seen}, {amount(held, 'B')}"
         state.losses, state.counts = {}, {}
 
     def _save_if_due(self) -> None:
@@ -442,8 +459,14 @@ class _Training:
             self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
 
     def _put(self, saved: Checkpoint, folder: Path) -> None:
-        try:
+        with self._writing():
             checkpoint.save(saved, folder)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell whoever has no room left on the disk what they still have."""
+        try:
+            yield
         except UserError as error:
             raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 

@@ -70,6 +70,7 @@ def test_held_out_text_that_is_too_little_to_tell(
         ({"tokens": 100}, "--epochs and --tokens are two budgets"),
         ({"epochs": 0}, "--epochs 0: must be above 0"),
         ({"epochs": "nan"}, "--epochs nan: must be above 0"),
+        ({"epochs": None, "tokens": "1e30"}, "--tokens 1e+30: must be above 0 and below 1e+18"),
         ({"epochs": None, "minutes": -1}, "--minutes -1: must be above 0"),
         ({"length": 1}, "--length 1: must be 2 or more"),
         ({"batch": 8}, "--batch 8 is less than one row of --length 16 tokens"),
