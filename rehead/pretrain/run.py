@@ -43,9 +43,10 @@ from rehead.training.again import interrupted
 from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
-from rehead.training.loop import Phase, State, train
+from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
+from rehead.training.state import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,13 @@ from rehead.training.distributed import (
     has_bfloat16,
     replicate,
     shard,
-    spread_like,
 )
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
 from rehead.training.record import Record, memory
 from rehead.training.row_optimizer import expect_sparse
+from rehead.training.state import State, load_tensors, state_of, tensors_of
 from rehead.training.stopping import Stopped, told_to_stop
 
 CHECKPOINTS, BEST = "checkpoints", "best"
@@ -63,37 +63,6 @@ class Phase:
     rates: Rates
     patience: int | None = None
     "Stop after so many validations that found nothing better."
-
-
-@dataclass
-class State:
-    """Where a run is: all that the loop knows and a checkpoint must keep, beside the tensors."""
-
-    step: int = 0
-    "Steps done, over all phases."
-    tokens: int = 0
-    "Tokens read, over all phases and processes."
-    seconds: float = 0.0
-    "Time spent, pauses between a crash and its resuming left out."
-    phase: int = 0
-    phase_step: int = 0
-    phase_tokens: int = 0
-    phase_seconds: float = 0.0
-    validated: int = -1
-    "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
-    best: float | None = None
-    "The best that validation found in this phase, at step `best_step`: the lowest loss, unless the objective says."
-    best_step: int = 0
-    best_validated: int = 0
-    "Which of the phase's validations that was."
-    best_measured: dict[str, float] = field(default_factory=dict)
-    "What validation found then, and the last time; what is not a finite number is left out."
-    measured: dict[str, float] = field(default_factory=dict)
-    lines: int = 0
-    "Lines written to metrics.jsonl."
-    losses: dict[str, float] = field(default_factory=dict)
-    "Sums of the losses since the last line of metrics."
-    counts: dict[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -117,7 +86,7 @@ def train(
         raise ValueError("a run without a directory is one phase in one process, and cannot be resumed")
     folder = None if directory is None else directory / CHECKPOINTS
     found = checkpoint.newest(folder, say) if resume and folder is not None else None
-    state = State() if found is None else _state(found)
+    state = State() if found is None else state_of(found)
     if resume:
         say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
     if world.total([float(state.step)]) != [float(state.step * world.size)]:
@@ -224,7 +193,7 @@ class _Training:
             bar.resume(self._done())
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
-            began = state.tokens
+            began, began_tokens = time.perf_counter(), state.tokens
             while self._fraction() < 1 and not self._patience_is_over():
                 totals, parts = self._share(next(batches), time.monotonic() - clock)
                 passed = totals.pop("seconds")
@@ -240,7 +209,8 @@ class _Training:
                     state.losses[name] = state.losses.get(name, 0.0) + loss
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
-                    self._write_line(bar, norm, (state.tokens - began) / max(time.monotonic() - clock, 1e-9))
+                    spent = time.perf_counter() - began
+                    self._write_line(bar, norm, (state.tokens - began_tokens) / max(spent, 1e-9))
                 bar.reach(self._done())
                 self._validate_if_due()
                 self._save_if_due()
@@ -488,33 +458,3 @@ class _Training:
             state.best_step, state.best_measured = state.step, state.measured
             return
         load_tensors(self.objective, best.model, "model.")
-
-
-def tensors_of(objective: Objective) -> Tensors:
-    """Name an objective's tensors, each once: several objectives that are mixed share a model.
-
-    Those that the run does not change are left out.
-    """
-    named: Tensors = {}
-    seen = {id(each) for each in objective.constant()}
-    for name, tensor in objective.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            named[name] = tensor
-            seen.add(id(tensor))
-    return named
-
-
-def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
-    """Put tensors into an objective, spread as its own are: all of them, or those whose names begin so."""
-    own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
-    checkpoint.put_back(tensors, own, "model")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(spread_like(tensors[name].to(tensor.device), tensor))
-
-
-def _state(found: Checkpoint) -> State:
-    names = {each.name for each in dataclasses.fields(State)}
-    if not isinstance(found.state, dict) or found.state.keys() != names:
-        raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
-    return State(**found.state)

@@ -88,3 +88,11 @@ def test_lines_that_a_crash_took_are_not_counted(text: Path, tmp_path: Path) -> 
     broken_off(small(text, out, checkpoint_steps=33, validations=0, epochs=2, resume=True), 12)
     run_pretraining(small(text, out, validations=0, epochs=2, resume=True))
     assert [line["step"] for line in read(out / "metrics.jsonl")] == [40, 48]
+
+
+def test_a_run_of_one_step_knows_its_rate(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_pretraining(small(text, tmp_path / "run", epochs=None, tokens=100, quiet=False))
+    (line,) = (line for line in read(tmp_path / "run" / "metrics.jsonl") if line["kind"] == "train")
+    assert line["tokens_per_second"] > 0
+    (last,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("causal: 100 tokens in "))
+    assert "tokens/s" not in last  # a budget in tokens has it in the lines before
