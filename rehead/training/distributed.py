@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,6 +132,14 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
+
+
+def check_compiler(device: torch.device) -> None:
+    """Refuse to compile for a CPU where the compiler that torch would call is missing."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    compiler = os.environ.get("CXX", usual)
+    if device.type == "cpu" and shutil.which(compiler) is None:
+        raise UserError(f"--compile needs a C++ compiler, and {compiler} is not there. Install it, or drop --compile.")
 
 
 def replicate(module: nn.Module, world: World) -> nn.Module:

@@ -34,6 +34,7 @@ from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
 from rehead.training.distributed import (
     World,
+    check_compiler,
     gather_model,
     gather_parameters,
     gathered,
@@ -167,6 +168,7 @@ class _Training:
         else:
             self.module = replicate(objective, self.world)
         if options.compile:
+            check_compiler(self.world.device)
             for layer in objective.model.base.layers:
                 layer.compile()
         return Optimizers(objective, rates, options.optimizer, sharded=options.shard)

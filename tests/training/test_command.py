@@ -11,6 +11,7 @@ import rehead
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.pretrain.causal import Causal
+from rehead.pretrain.run import run_pretraining
 from tests.training.running import command, left, small, straight, words
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -106,6 +107,13 @@ def test_what_makes_no_sense_is_one_line_and_leaves_nothing(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not out.exists() or not list(out.iterdir())
+
+
+def test_compiling_takes_a_compiler(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler, and no-such-compiler is not there"):
+        run_pretraining(small(text, tmp_path / "run", compile=True, device="cpu"))
+    run_pretraining(small(text, tmp_path / "run", resume=True))
 
 
 def test_text_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
