@@ -28,7 +28,7 @@ class Progress:
 
     def __init__(self, what: str, total: int | None, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what, self.total, self.unit = what, total, unit
-        self.done = 0
+        self.done = self.before = 0
         self.note = ""
         "What else there is to say of the job now, such as a loss."
         self.clock = clock
@@ -41,6 +41,16 @@ class Progress:
     def reach(self, done: int) -> None:
         """Count `done` as done in all."""
         self.done = done
+
+    def resume(self, done: int) -> None:
+        """Count `done` as done before, by somebody else: rates and the time left are reckoned without it."""
+        self.done = self.before = done
+
+    @property
+    def rate(self) -> float:
+        """How much is done in a second."""
+        seconds = self.clock() - self.started
+        return (self.done - self.before) / seconds if seconds else 0.0
 
     def finish(self) -> None:
         """Say that the job has come to its end; not called when it failed."""
@@ -61,6 +71,11 @@ class Lines(Progress):
         self.stream = stream
         self.last_time, self.last_done = self.started, 0
 
+    def resume(self, done: int) -> None:
+        """Count what was done before; no line is due for it."""
+        super().resume(done)
+        self.last_done = done
+
     def reach(self, done: int) -> None:
         """Count, and write a line if one is due."""
         super().reach(done)
@@ -73,11 +88,10 @@ class Lines(Progress):
         """Write how much was done, in how long."""
         seconds = self.clock() - self.started
         note = f", {self.note}" if self.note else ""
-        self._write(f"{amount(self.done, self.unit)} in {duration(seconds)}{note}")
+        self._write(f"{amount(self.done - self.before, self.unit)} in {duration(seconds)}{note}")
 
     def _state(self) -> str:
-        seconds = self.clock() - self.started
-        rate = self.done / seconds if seconds else 0.0
+        rate = self.rate
         words = [amount(self.done, self.unit)]
         if self.total:
             words = [f"{100 * self.done // self.total} %, {words[0]} of {amount(self.total, self.unit)}"]
@@ -106,8 +120,8 @@ class Bar(Progress):
     def reach(self, done: int) -> None:
         """Move the bar."""
         super().reach(done)
-        seconds = self.clock() - self.started
-        rate = f"{amount(done / seconds, self.unit)}/s" if done >= seconds > 1 and self.unit != "s" else ""
+        known = self.clock() - self.started > 1 and self.rate >= 1 and self.unit != "s"
+        rate = f"{amount(self.rate, self.unit)}/s" if known else ""
         of = f" of {amount(self.total, self.unit)}" if self.total else ""
         counts = amount(done, self.unit) + of
         self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=self.note)

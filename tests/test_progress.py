@@ -56,6 +56,19 @@ def test_a_slow_job_shows_that_it_lives_even_without_a_total() -> None:
     ]
 
 
+def test_what_was_done_before_counts_for_no_rate() -> None:
+    clock, out = Clock(), io.StringIO()
+    lines = Lines("causal", 1000, "steps", out, clock)
+    lines.resume(500)
+    for _ in range(50):
+        clock.now += 1
+        lines.advance(10)
+    lines.finish()
+    written = out.getvalue().splitlines()
+    assert written[0] == "causal: 60 %, 600 steps of 1,000 steps, 10 steps/s, 40 s left"
+    assert written[-1] == "causal: 500 steps in 50 s"
+
+
 def test_quiet_writes_nothing_and_still_counts() -> None:
     out = io.StringIO()
     with progress("encoding", 10, quiet=True, stream=out) as bar:

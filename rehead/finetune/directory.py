@@ -26,22 +26,21 @@ PLACES = (
 def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: bool) -> None:
     """Make room for the run, or compare the one that is there with what is asked for: `given` is a `description`."""
     out = options.out
-    if not resume:
+    before = find_again(out, DESCRIPTION, asked=options.resume) if resume else None
+    if before is None:
         make_room(out, overwrite=options.overwrite)
-    elif (before := find_again(out, DESCRIPTION, asked=options.resume)) is not None:
-        compare_options(out, before["options"], given["options"])
-        for name, said in (
-            ("base", "--from"),
-            ("unlabelled", "--unlabelled"),
-            ("tokenizer", "--tokenizer"),
-            ("train", "examples"),
-            ("valid", "--valid"),
-        ):
-            if before.get(name) != given[name]:
-                raise UserError(f"{out} was begun with another {said}: it cannot go on. Start again with --overwrite.")
+        describe(out, DESCRIPTION, given)
         return
-    out.mkdir(parents=True, exist_ok=True)
-    describe(out, DESCRIPTION, given)
+    compare_options(out, before["options"], given["options"])
+    for name, said in (
+        ("base", "--from"),
+        ("unlabelled", "--unlabelled"),
+        ("tokenizer", "--tokenizer"),
+        ("train", "examples"),
+        ("valid", "--valid"),
+    ):
+        if before.get(name) != given[name]:
+            raise UserError(f"{out} was begun with another {said}: it cannot go on. Start again with --overwrite.")
 
 
 def description(

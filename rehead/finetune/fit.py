@@ -43,10 +43,11 @@ from rehead.text.long_documents import LongRule
 from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
-from rehead.training.loop import Phase, State
+from rehead.training.loop import Phase
 from rehead.training.loop import train as train_phases
 from rehead.training.optimizers import Rates
 from rehead.training.record import NAME, read
+from rehead.training.state import State
 from rehead.training.stopping import Stopped
 
 if TYPE_CHECKING:

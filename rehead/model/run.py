@@ -26,7 +26,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import rehead
-from rehead.disk import file_inside, flush, read_json, read_signed, sha256, whole_directory, write_json, write_signed
+from rehead.disk import (
+    file_inside,
+    flush,
+    read_json,
+    read_signed,
+    refused,
+    sha256,
+    whole_directory,
+    write_json,
+    write_signed,
+)
 from rehead.errors import ConfigError, DamagedError, UserError, shown
 from rehead.model.card import CARD, card
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
@@ -92,8 +102,8 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
     model = run.model
     try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
-    except SafetensorError as error:  # safetensors has no other word for a disk that is full
-        raise UserError(f"{directory / WEIGHTS} cannot be written: {error}.") from error
+    except SafetensorError as error:
+        raise refused(error) from error
     if run.tokenizer is not None:
         run.tokenizer.save(directory / TOKENIZER)
     if run.labels is not None:

@@ -22,16 +22,15 @@ DESCRIPTION = "pretrain.json"
 def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) -> bool:
     """Make room for the run, or compare the one that is there with what is asked for; tell if its tokenizer is made."""
     out, now = options.out, description(options, fingerprint)
-    if not resume:
+    before = find_again(out, DESCRIPTION, asked=options.resume) if resume else None
+    if before is None:
         make_room(out, overwrite=options.overwrite)
-    elif (before := find_again(out, DESCRIPTION, asked=options.resume)) is not None:
-        _compare(options, before, now)
-        if before["tokenizer"] is not None and before["tokenizer"] != sha256(file_inside(out, TOKENIZER)):
-            raise DamagedError(f"{out / TOKENIZER}: not the file that was saved. Start again with --overwrite.")
-        return before["tokenizer"] is not None
-    out.mkdir(parents=True, exist_ok=True)
-    _describe(out, now, None)
-    return False
+        _describe(out, now, None)
+        return False
+    _compare(options, before, now)
+    if before["tokenizer"] is not None and before["tokenizer"] != sha256(file_inside(out, TOKENIZER)):
+        raise DamagedError(f"{out / TOKENIZER}: not the file that was saved. Start again with --overwrite.")
+    return before["tokenizer"] is not None
 
 
 def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, Any]) -> None:

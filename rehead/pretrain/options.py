@@ -13,6 +13,7 @@ from rehead.model.dials import DialOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.pretrain.recipe import Stage
 from rehead.text.documents import ReadOptions
+from rehead.training.budget import LARGEST
 from rehead.training.options import TrainingOptions
 
 SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
@@ -91,8 +92,8 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
     if len(named) > 1:
         raise UserError(f"--{named[0]} and --{named[1]} are two budgets. Give one.")
     for name in named:
-        if not 0 < getattr(options, name) < float("inf"):
-            raise UserError(f"--{name} {getattr(options, name):g}: must be above 0.")
+        if not 0 < getattr(options, name) < LARGEST:
+            raise UserError(f"--{name} {getattr(options, name):g}: must be above 0 and below {LARGEST:g}.")
     if options.length < 2:
         raise UserError(f"--length {options.length}: must be 2 or more.")
     if options.batch is not None and options.batch < options.length:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import rehead
-from rehead.errors import UserError
+from rehead.errors import ConfigError, UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.reading import learn_spread
@@ -43,9 +43,10 @@ from rehead.training.again import interrupted
 from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
-from rehead.training.loop import Phase, State, train
+from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
+from rehead.training.state import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,7 +206,12 @@ def _finish(
         "rehead": rehead.__version__,
     }
     run = Run(model, prepared.tokenizer, None, details)
-    save_into(run, options.out)
+    try:
+        save_into(run, options.out)
+    except ConfigError as error:  # nothing but weights that are not finite: the last step's loss was, before it
+        raise UserError(f"{error} Training has run away. Begin anew (--overwrite) with a lower --lr.") from error
+    except UserError as error:
+        raise UserError(f"{error} Training is done and kept: make room, and go on with --resume.") from error
     _draw(options.out, say)
     tidy(options.out, DESCRIPTION)
     world.wait()

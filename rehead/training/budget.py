@@ -15,6 +15,7 @@ from typing import Literal
 from rehead.errors import UserError
 
 Kind = Literal["steps", "tokens", "minutes"]
+LARGEST = 1e18  # what can be counted, and more than anybody has
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class Budget:
     amount: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.amount < 1e18:
-            raise UserError(f"A budget of {self.amount:g} {self.kind} is none. Give more than 0.")
+        if not 0 < self.amount < LARGEST:
+            raise UserError(f"A budget of {self.amount:g} {self.kind}: must be above 0 and below {LARGEST:g}.")
 
     def __str__(self) -> str:
         """Say it with its unit: `1 minute`, `2,000 steps`."""

@@ -24,8 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rehead.disk import file_inside, read_json, read_signed, sha256, whole_directory, write_json, write_signed
-from rehead.errors import DamagedError, UserError
+from rehead.disk import file_inside, read_json, read_signed, refused, sha256, whole_directory, write_json, write_signed
+from rehead.errors import DamagedError
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "MANIFEST.json"
@@ -57,8 +57,8 @@ def save(checkpoint: Checkpoint, folder: Path) -> Path:
         try:
             save_file(_ready(checkpoint.model), directory / MODEL)
             save_file(_ready(checkpoint.optimizer), directory / OPTIMIZER)
-        except SafetensorError as error:  # safetensors has no other word for a disk that is full
-            raise UserError(f"{path} cannot be written: {_reason(error)}.") from error
+        except SafetensorError as error:
+            raise refused(error) from error
         write_json(directory / STATE, checkpoint.state)
         digests = {file: sha256(directory / file) for file in FILES}
         write_signed(directory / MANIFEST, {"format": FORMAT, "files": digests})
@@ -156,9 +156,3 @@ def _tensors(path: Path) -> Tensors:
 
 def _ready(tensors: Tensors) -> Tensors:
     return {key: each.detach().cpu().contiguous() for key, each in tensors.items()}
-
-
-def _reason(error: Exception) -> str:
-    """Find the operating system's words in an error of safetensors."""
-    match = re.search(r"I/O error: (.+?) \(os error", str(error))
-    return match[1] if match else str(error)

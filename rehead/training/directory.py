@@ -28,6 +28,11 @@ LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
 
 def make_room(out: Path, *, overwrite: bool) -> None:
     """Make a directory for a new run; one that may be replaced is set aside until the new one can go on."""
+    if not overwrite and any((out / each).exists() for each in DESCRIPTIONS):
+        raise UserError(
+            f"{out} exists already: a run that is not finished. Go on with it (--resume), replace it (--overwrite), "
+            "or choose another name."
+        )
     left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
     check_free(out, (*OURS, *left, REPLACED) if overwrite else None)
     if out.is_dir():

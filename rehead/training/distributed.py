@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,6 +80,10 @@ def world(device: DeviceName = "auto") -> Iterator[World]:
         joined = World(torch.distributed.get_rank(), size, place)
         # Only the machine on which a process died counts the restart.
         yield dataclasses.replace(joined, restarted=joined.total([float(_restarts() > 0)]) > [0.0])
+    except RuntimeError as error:
+        if not _is_gone(error):
+            raise
+        raise UserError("Another process of this run has ended, and this one with it. See what it said.") from error
     finally:
         torch.distributed.destroy_process_group()
 
@@ -100,6 +106,12 @@ def _meet(backend: str, size: int) -> None:
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
+def _is_gone(error: RuntimeError) -> bool:
+    """Tell whether this is what gloo or NCCL says when a process that it talks to is gone."""
+    said = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+    return any(words in str(error) for words in said)
+
+
 def _restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
@@ -120,6 +132,14 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
+
+
+def check_compiler(device: torch.device) -> None:
+    """Refuse to compile for a CPU where the compiler that torch would call is missing."""
+    usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    compiler = os.environ.get("CXX", usual)
+    if device.type == "cpu" and shutil.which(compiler) is None:
+        raise UserError(f"--compile needs a C++ compiler, and {compiler} is not there. Install it, or drop --compile.")
 
 
 def replicate(module: nn.Module, world: World) -> nn.Module:
@@ -154,6 +174,14 @@ def gather_model(model: Model, *, sharded: bool) -> Model:
     gathered = Model(model.config, model.head_config)
     gathered.load_state_dict(state)
     return gathered
+
+
+def gather_parameters(module: nn.Module) -> None:
+    """Bring the parameters together that another module has spread, and this one has taken over; all must ask."""
+    for part in module.modules():
+        for name, each in part.named_parameters(recurse=False):
+            if hasattr(each, "full_tensor"):
+                part.register_parameter(name, nn.Parameter(whole(each.detach()).cpu(), each.requires_grad))
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,22 @@ from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
-from rehead.training.distributed import World, gather_model, gathered, has_bfloat16, replicate, shard, spread_like
+from rehead.training.distributed import (
+    World,
+    check_compiler,
+    gather_model,
+    gather_parameters,
+    gathered,
+    has_bfloat16,
+    replicate,
+    shard,
+)
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
 from rehead.training.record import Record, memory
 from rehead.training.row_optimizer import expect_sparse
+from rehead.training.state import State, load_tensors, state_of, tensors_of
 from rehead.training.stopping import Stopped, told_to_stop
 
 CHECKPOINTS, BEST = "checkpoints", "best"
@@ -54,37 +64,6 @@ class Phase:
     rates: Rates
     patience: int | None = None
     "Stop after so many validations that found nothing better."
-
-
-@dataclass
-class State:
-    """Where a run is: all that the loop knows and a checkpoint must keep, beside the tensors."""
-
-    step: int = 0
-    "Steps done, over all phases."
-    tokens: int = 0
-    "Tokens read, over all phases and processes."
-    seconds: float = 0.0
-    "Time spent, pauses between a crash and its resuming left out."
-    phase: int = 0
-    phase_step: int = 0
-    phase_tokens: int = 0
-    phase_seconds: float = 0.0
-    validated: int = -1
-    "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
-    best: float | None = None
-    "The best that validation found in this phase, at step `best_step`: the lowest loss, unless the objective says."
-    best_step: int = 0
-    best_validated: int = 0
-    "Which of the phase's validations that was."
-    best_measured: dict[str, float] = field(default_factory=dict)
-    "What validation found then, and the last time; what is not a finite number is left out."
-    measured: dict[str, float] = field(default_factory=dict)
-    lines: int = 0
-    "Lines written to metrics.jsonl."
-    losses: dict[str, float] = field(default_factory=dict)
-    "Sums of the losses since the last line of metrics."
-    counts: dict[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -108,7 +87,7 @@ def train(
         raise ValueError("a run without a directory is one phase in one process, and cannot be resumed")
     folder = None if directory is None else directory / CHECKPOINTS
     found = checkpoint.newest(folder, say) if resume and folder is not None else None
-    state = State() if found is None else _state(found)
+    state = State() if found is None else state_of(found)
     if resume:
         say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
     if world.total([float(state.step)]) != [float(state.step * world.size)]:
@@ -119,6 +98,7 @@ def train(
         checkpoint.clear_leftovers(folder)
         checkpoint.clear_after(folder, state.step)
         record = Record(directory / "metrics.jsonl", state.lines)
+        state.lines = record.lines
     world.wait()
     with told_to_stop() as stopping:
         for place, phase in enumerate(phases):
@@ -130,6 +110,7 @@ def train(
                 )
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
+                    gather_parameters(phase.objective)
                 phase.objective.take_over()
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             training.lines = [] if lines is None else lines
@@ -188,6 +169,7 @@ class _Training:
         else:
             self.module = replicate(objective, self.world)
         if options.compile:
+            check_compiler(self.world.device)
             for layer in objective.model.base.layers:
                 layer.compile()
         return Optimizers(objective, rates, options.optimizer, sharded=options.shard)
@@ -211,9 +193,10 @@ class _Training:
             progress(self.what, total, unit=unit, quiet=self.quiet) as bar,
             ahead(self._read, state.phase_step) as batches,
         ):
+            bar.resume(self._done())
             self._validate_if_due()
             clock, before = time.monotonic(), (state.seconds, state.phase_seconds)
-            began, began_tokens = state.seconds, state.tokens
+            began, began_tokens = time.perf_counter(), state.tokens
             while self._fraction() < 1 and not self._patience_is_over():
                 totals, parts = self._share(next(batches), time.monotonic() - clock)
                 passed = totals.pop("seconds")
@@ -228,11 +211,10 @@ class _Training:
                 for name, loss in losses.items():
                     state.losses[name] = state.losses.get(name, 0.0) + loss
                     state.counts[name] = state.counts.get(name, 0.0) + totals[name]
-                # The clock was read when the step began: its own tokens do not count yet.
-                rate = (state.tokens - tokens - began_tokens) / max(state.seconds - began, 1e-9)
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
-                    self._write_line(bar, norm, rate)
-                self._show(bar)
+                    spent = time.perf_counter() - began
+                    self._write_line(bar, norm, (state.tokens - began_tokens) / max(spent, 1e-9))
+                bar.reach(self._done())
                 self._validate_if_due()
                 self._save_if_due()
             if self.last:
@@ -247,10 +229,11 @@ class _Training:
             return math.ceil(60 * self.budget.amount), "s"
         return math.ceil(self.budget.amount), self.budget.kind
 
-    def _show(self, bar: Progress) -> None:
+    def _done(self) -> int:
+        """Tell how much of it is done, counted so."""
         state = self.state
         done = {"steps": state.phase_step, "tokens": state.phase_tokens, "minutes": int(state.phase_seconds)}
-        bar.reach(min(done[self.budget.kind], bar.total or 0))
+        return min(done[self.budget.kind], self._size()[0])
 
     def _fraction(self, steps: float = 0, tokens: float = 0) -> float:
         """Which part of the budget is used up, or will be after so much more."""
@@ -293,7 +276,10 @@ class _Training:
         return sums, norm
 
     def _not_finite(self, sums: dict[str, float]) -> None:
-        sick = next((f"loss ({name})" for name, each in sums.items() if not math.isfinite(each)), "gradient")
+        losses = [name for name, each in sums.items() if not math.isfinite(each)]
+        if losses and self.world.first and self.folder is not None:  # these weights are no good, if they were saved
+            checkpoint.clear_after(self.folder, self.state.step - 1)
+        sick = f"loss ({losses[0]})" if losses else "gradient"
         raise UserError(
             f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
             f"Begin anew (--overwrite) with a lower rate, such as --lr {self.options.lr / 2:g}."
@@ -395,7 +381,8 @@ class _Training:
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.record is not None:
-            self.record.write(line)
+            with self._writing():
+                self.record.write(line)
         self.lines.append(line)
         self.state.lines += 1
 
@@ -411,7 +398,9 @@ class _Training:
         seen = f"loss {loss:.3f}"
         if "loss" in state.measured:
             seen += f", held out {state.measured['loss']:.3f}"
-        bar.note = f"{seen}, {rate:,.0f} tokens/s, {amount(held, 'B')}"
+        if self.budget.kind != "tokens":  # else the bar says it
+            seen += f", {rate:,.0f} tokens/s"
+        bar.note = f"{seen}, {amount(held, 'B')}"
         state.losses, state.counts = {}, {}
 
     def _save_if_due(self) -> None:
@@ -443,8 +432,14 @@ class _Training:
             self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
 
     def _put(self, saved: Checkpoint, folder: Path) -> None:
-        try:
+        with self._writing():
             checkpoint.save(saved, folder)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell whoever has no room left on the disk what they still have."""
+        try:
+            yield
         except UserError as error:
             raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
 
@@ -466,33 +461,3 @@ class _Training:
             state.best_step, state.best_measured = state.step, state.measured
             return
         load_tensors(self.objective, best.model, "model.")
-
-
-def tensors_of(objective: Objective) -> Tensors:
-    """Name an objective's tensors, each once: several objectives that are mixed share a model.
-
-    Those that the run does not change are left out.
-    """
-    named: Tensors = {}
-    seen = {id(each) for each in objective.constant()}
-    for name, tensor in objective.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen:
-            named[name] = tensor
-            seen.add(id(tensor))
-    return named
-
-
-def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
-    """Put tensors into an objective, spread as its own are: all of them, or those whose names begin so."""
-    own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
-    checkpoint.put_back(tensors, own, "model")
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(spread_like(tensors[name].to(tensor.device), tensor))
-
-
-def _state(found: Checkpoint) -> State:
-    names = {each.name for each in dataclasses.fields(State)}
-    if not isinstance(found.state, dict) or found.state.keys() != names:
-        raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
-    return State(**found.state)

@@ -25,6 +25,8 @@ class Record:
         """Open the file, with the first `lines` lines of what it holds."""
         self.path = path
         kept = read(path)[:lines] if path.exists() else []
+        self.lines = len(kept)
+        "How many were still there: what a crash of the machine took is not counted."
         beside = path.with_name(f".{path.name}.partial")
         try:
             beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")

@@ -16,6 +16,8 @@ import rehead.disk
 import rehead.finetune.run
 import rehead.model.run
 from rehead.cli import main
+from rehead.errors import UserError
+from rehead.finetune.directory import open_directory
 from rehead.finetune.options import FinetuneOptions
 from rehead.finetune.run import run_finetuning
 from rehead.model.reading import class_probabilities
@@ -301,3 +303,10 @@ def test_from_python(files: Path) -> None:
     fitted = run_finetuning(options)
     assert fitted is not None
     assert fitted.curve[0].epoch == 0
+
+
+def test_a_place_that_was_refused_is_refused_after_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(UserError, match="exists already"):
+        open_directory(FinetuneOptions(labelled=["a.csv"], out=tmp_path), {}, resume=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]

@@ -39,7 +39,7 @@ def test_fractions_by_hand() -> None:
     assert Budget("minutes", 2).fraction(**used) == 0.75
     assert Budget("minutes", 1).fraction(**used) == 1
     for amount in (0, -1, float("nan"), float("inf")):
-        with pytest.raises(UserError, match="is none"):
+        with pytest.raises(UserError, match="must be above 0 and below 1e\\+18"):
             Budget("steps", amount)
 
 

@@ -11,6 +11,7 @@ import rehead
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.pretrain.causal import Causal
+from rehead.pretrain.run import run_pretraining
 from tests.training.running import command, left, small, straight, words
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -70,6 +71,7 @@ def test_held_out_text_that_is_too_little_to_tell(
         ({"tokens": 100}, "--epochs and --tokens are two budgets"),
         ({"epochs": 0}, "--epochs 0: must be above 0"),
         ({"epochs": "nan"}, "--epochs nan: must be above 0"),
+        ({"epochs": None, "tokens": "1e30"}, "--tokens 1e+30: must be above 0 and below 1e+18"),
         ({"epochs": None, "minutes": -1}, "--minutes -1: must be above 0"),
         ({"length": 1}, "--length 1: must be 2 or more"),
         ({"batch": 8}, "--batch 8 is less than one row of --length 16 tokens"),
@@ -110,6 +112,13 @@ def test_what_makes_no_sense_is_one_line_and_leaves_nothing(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not out.exists() or not list(out.iterdir())
+
+
+def test_compiling_takes_a_compiler(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler, and no-such-compiler is not there"):
+        run_pretraining(small(text, tmp_path / "run", compile=True, device="cpu"))
+    run_pretraining(small(text, tmp_path / "run", resume=True))
 
 
 def test_text_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,11 @@ CASES: dict[str, dict[str, Any]] = {
     "shard chain": {**SHARD, "objective": "causal,masked", "dials": PLAIN},
     "shard mixed": {**SHARD, "objective": "causal+masked", "dials": PLAIN},
 }
+# With AdamW in the place of row-wise Adagrad: their losses are their own.
+SHARDED_DOCUMENTS = {
+    "shard document": {**CASES["document"], **SHARD},
+    "shard bag, then document": {**CASES["document"], **SHARD, "objective": "bag,document"},  # with one output table
+}
 # Broken off by two processes, to be resumed by one; and the reverse.
 LEAVES = {
     "two to one": {"break_at": 14, "checkpoint_steps": 3, "dials": PLAIN},
@@ -73,7 +78,7 @@ def of_two(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         given, dials = of_one(TAKES_UP[name])
         with shaped(**dials):
             broken_off(small(text, folder / name, precision="float32", checkpoint_steps=3, **given), 14)
-    cases = {**CASES, **LEAVES, "shard document": {**CASES["document"], **SHARD}}
+    cases = {**CASES, **LEAVES, **SHARDED_DOCUMENTS}
     cases |= {f"{name}, again" if name in cases else name: {**case, "resume": True} for name, case in TAKES_UP.items()}
     cases = {name: {"precision": "float32", **case} for name, case in cases.items()}
     for case in cases.values():
@@ -111,11 +116,11 @@ def test_two_processes_have_the_losses_of_one(name: str, of_two: Path, text: Pat
     assert rehead.load(of_two / name).details["steps"] == metrics(of_two / name)[-1]["step"]
 
 
-def test_a_sharded_document_run_learns(of_two: Path) -> None:
-    """With AdamW in the place of row-wise Adagrad, so its losses are its own."""
-    held_out = [line["loss"] for line in metrics(of_two / "shard document") if line["kind"] == "valid"]
+@pytest.mark.parametrize("name", SHARDED_DOCUMENTS)
+def test_a_sharded_document_run_learns(name: str, of_two: Path) -> None:
+    held_out = [line["loss"] for line in metrics(of_two / name) if line["kind"] == "valid"]
     assert held_out[-1] < held_out[0]
-    rehead.load(of_two / "shard document")
+    rehead.load(of_two / name)
 
 
 def test_fifty_steps_are_fifty(of_two: Path) -> None:
@@ -180,6 +185,17 @@ def test_torchrun_that_is_told_to_stop_leaves_a_run_that_goes_on(text: Path, tmp
     assert again.returncode == 0, again.stderr
     run_pretraining(small(text, tmp_path / "one", **{**given, "accumulate": 2}))
     same_losses(out, tmp_path / "one")
+
+
+def test_a_refusal_is_not_a_bug_in_the_others(text: Path, tmp_path: Path) -> None:
+    """The first process says what is wrong, and ends; the second one finds it gone."""
+    (tmp_path / "letter.txt").write_text("dear")
+    refused = subprocess.run(
+        torchrun(words(text, tmp_path)), env=environment(), capture_output=True, text=True, timeout=120
+    )
+    assert refused.returncode == 1
+    assert f"rehead: error: {tmp_path} exists already." in refused.stderr
+    assert "this is a bug" not in refused.stderr
 
 
 def test_sharding_takes_several_processes(text: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rehead.errors import UserError
 from rehead.pretrain.run import run_pretraining
 from rehead.training import curves
 from rehead.training.record import Record, memory, read
-from tests.training.running import small
+from tests.training.running import broken_off, small
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -78,3 +78,21 @@ def test_curves_of_a_run_that_has_hardly_begun(tmp_path: Path) -> None:
     record = Record(tmp_path / "metrics.jsonl", 0)
     record.write({"kind": "valid", "objective": "document", "step": 0, "tokens": 0, "seconds": 0, "loss": None})
     curves.draw(tmp_path / "metrics.jsonl")
+
+
+def test_lines_that_a_crash_took_are_not_counted(text: Path, tmp_path: Path) -> None:
+    """Else the next resumed run would keep as many lines too many, and steps would be there twice."""
+    out = tmp_path / "run"
+    broken_off(small(text, out, checkpoint_steps=1, validations=0, epochs=2), 32)
+    (out / "metrics.jsonl").write_text("")  # three lines, after 31 steps
+    broken_off(small(text, out, checkpoint_steps=33, validations=0, epochs=2, resume=True), 12)
+    run_pretraining(small(text, out, validations=0, epochs=2, resume=True))
+    assert [line["step"] for line in read(out / "metrics.jsonl")] == [40, 48]
+
+
+def test_a_run_of_one_step_knows_its_rate(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_pretraining(small(text, tmp_path / "run", epochs=None, tokens=100, quiet=False))
+    (line,) = (line for line in read(tmp_path / "run" / "metrics.jsonl") if line["kind"] == "train")
+    assert line["tokens_per_second"] > 0
+    (last,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("causal: 100 tokens in "))
+    assert "tokens/s" not in last  # a budget in tokens has it in the lines before

@@ -163,8 +163,22 @@ def test_where_there_is_no_run_there_is_nothing_to_resume(text: Path, tmp_path: 
     assert (tmp_path / "other" / "letter.txt").read_text() == "dear"
 
 
-def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text: Path) -> None:
+def test_a_place_that_was_refused_is_refused_after_a_restart(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun --max-restarts starts the command again, whatever it ended by."""
+    out = tmp_path / "other"
+    out.mkdir()
+    (out / "letter.txt").write_text("dear")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with pytest.raises(UserError, match="exists already"):
+        run_pretraining(small(text, out))
+    assert [each.name for each in out.iterdir()] == ["letter.txt"]
+    run_pretraining(small(text, tmp_path / "none"))  # a process died before the directory was made
+
+
+def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text: Path) -> None:
+    with pytest.raises(UserError, match=r"exists already: a run that is not finished. Go on with it \(--resume\)"):
         run_pretraining(small(text, broken, objective="masked"))
     assert (broken / "pretrain.json").exists()
 

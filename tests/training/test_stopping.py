@@ -149,8 +149,17 @@ def test_a_run_that_runs_away_keeps_its_last_good_checkpoint(
 
 
 def test_a_run_that_runs_away_at_once_has_no_checkpoint(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="There is no checkpoint yet"):
-        run_pretraining(small(text, tmp_path / "run", lr=1e30, clip=0))
+    """Neither has one that saves every step: weights that give no finite loss are not kept."""
+    for steps in (None, 1):
+        with pytest.raises(UserError, match="There is no checkpoint yet"):
+            run_pretraining(small(text, tmp_path / str(steps), lr=1e30, clip=0, checkpoint_steps=steps))
+        assert not list((tmp_path / str(steps) / "checkpoints").glob("step-*"))
+
+
+def test_a_run_that_runs_away_in_its_last_step_says_so(text: Path, tmp_path: Path) -> None:
+    given = {"epochs": None, "tokens": 128, "lr": 1e30, "clip": 0, "validations": 0}
+    with pytest.raises(UserError, match=r"holds NaN or infinity.* Training has run away. Begin anew \(--overwrite\)"):
+        run_pretraining(small(text, tmp_path / "run", **given))
 
 
 def test_a_validation_that_is_not_finite_is_no_best(

@@ -1,0 +1,75 @@
+"""What a run is at a moment, as its checkpoints keep it: numbers (`State`), and tensors by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import torch
+
+from rehead.errors import DamagedError
+from rehead.training.checkpoint import Checkpoint, Tensors, put_back
+from rehead.training.distributed import spread_like
+from rehead.training.objective import Objective
+
+
+@dataclass
+class State:
+    """Where a run is: all that the loop knows and a checkpoint must keep, beside the tensors."""
+
+    step: int = 0
+    "Steps done, over all phases."
+    tokens: int = 0
+    "Tokens read, over all phases and processes."
+    seconds: float = 0.0
+    "Time spent, pauses between a crash and its resuming left out."
+    phase: int = 0
+    phase_step: int = 0
+    phase_tokens: int = 0
+    phase_seconds: float = 0.0
+    validated: int = -1
+    "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
+    best: float | None = None
+    "The best that validation found in this phase, at step `best_step`: the lowest loss, unless the objective says."
+    best_step: int = 0
+    best_validated: int = 0
+    "Which of the phase's validations that was."
+    best_measured: dict[str, float] = field(default_factory=dict)
+    "What validation found then, and the last time; what is not a finite number is left out."
+    measured: dict[str, float] = field(default_factory=dict)
+    lines: int = 0
+    "Lines written to metrics.jsonl."
+    losses: dict[str, float] = field(default_factory=dict)
+    "Sums of the losses since the last line of metrics."
+    counts: dict[str, float] = field(default_factory=dict)
+
+
+def state_of(found: Checkpoint) -> State:
+    """Read where a run was when it was saved."""
+    names = {each.name for each in dataclasses.fields(State)}
+    if not isinstance(found.state, dict) or found.state.keys() != names:
+        raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
+    return State(**found.state)
+
+
+def tensors_of(objective: Objective) -> Tensors:
+    """Name an objective's tensors, each once: several objectives that are mixed share a model.
+
+    Those that the run does not change are left out.
+    """
+    named: Tensors = {}
+    seen = {id(each) for each in objective.constant()}
+    for name, tensor in objective.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            named[name] = tensor
+            seen.add(id(tensor))
+    return named
+
+
+def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
+    """Put tensors into an objective, spread as its own are: all of them, or those whose names begin so."""
+    own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
+    put_back(tensors, own, "model")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(spread_like(tensors[name].to(tensor.device), tensor))
