@@ -70,7 +70,7 @@ STANDS_FOR = {
     "OBJECTIVE": "causal",
     "SHARE": "0.15",
     "TOKENS": "1e6",
-    "BATCH": "64",
+    "BATCH": "2048",
 }
 COMMAND = re.compile(r"(?:rehead|torchrun|make) |python bench/")
 
