@@ -169,7 +169,7 @@ class Reader:
     def type(self, section: int, command: str) -> None:
         """Run a command, and see that it did what it promises."""
         line = in_miniature(command)
-        words = shlex.split(line)
+        words = shlex.split(line, comments=True)
         promised = [word for before, word in pairwise(words) if before in ("--out", "--plots", ">")]
         self.prepare(section, words, promised)
         if line.startswith("rehead serve "):
