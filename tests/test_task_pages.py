@@ -198,12 +198,11 @@ class Reader:
         for name in promised:
             if self.writings.get(name, section) != section:
                 (self.folder / name).rename(self.folder / f"{name}-of-section-{self.writings[name]}")
-        for word in words:
-            name = next((each for each in WORLD if word == each or word.startswith(f"{each}/")), None)
-            if name is None or word in promised or (self.folder / name).exists():
-                continue
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / name).symlink_to(self.world / name)
+        for name in WORLD:
+            named = any(word == name or word.startswith(f"{name}/") for word in words if word not in promised)
+            if named and not (self.folder / name).exists():
+                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / name).symlink_to(self.world / name)
 
     def in_a_shell(self, line: str) -> tuple[int, str, str]:
         """Run a line as a shell does."""
