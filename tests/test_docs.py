@@ -70,7 +70,7 @@ STANDS_FOR = {
     "OBJECTIVE": "causal",
     "SHARE": "0.15",
     "TOKENS": "1e6",
-    "BATCH": "64",
+    "BATCH": "2048",
 }
 COMMAND = re.compile(r"(?:rehead|torchrun|make) |python bench/")
 
@@ -271,3 +271,10 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_table_has_a_head() -> None:
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+            assert re.match(r".*\n\|(?:-+\|)+\n", table), f"{page.name}: a table begins with {table.splitlines()[0]}"
