@@ -17,10 +17,11 @@ demo    1,600 of the 2,000 reviews of the built-in train and valid parts, in fiv
 books   the same with the 2,000 French book reviews of train and valid.
 
 The built-in test part is never looked at. The same draws for every way. `--ways` are: tfidf, nbsvm (linear baselines,
-tuned by cross-validation), frozen (linear head on the frozen base), words (exact words beside it), recipe (what
-`rehead finetune --from` does), self (the recipe with `--unlabelled`, the text that was pretrained on), scratch and
-pretrained (all weights trained by gradient for `--epochs`, on all labels and with nothing chosen: the classic lab). The
-last two ways are compared in pairs, where every document is measured once.
+tuned by cross-validation), frozen (linear head on the frozen base), through and past (the same through its layers, and
+past them), words (exact words beside it), recipe (what `rehead finetune --from` does), self (the recipe with
+`--unlabelled`, the text that was pretrained on), scratch and pretrained (all weights trained by gradient for
+`--epochs`, on all labels and with nothing chosen: the classic lab). The last two ways are compared in pairs, where
+every document is measured once.
 """
 
 from __future__ import annotations
@@ -36,14 +37,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehead.finetune import linear
+from rehead.finetune.copies import without_layers
 from rehead.finetune.fit import Fitted, fit
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import fit_probe
+from rehead.finetune.probe import fit_probe, put_on, search_on
 from rehead.finetune.recipe import fit_recipe, see_unlabelled
 from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
 from rehead.model import load
-from rehead.model.reading import class_logits
+from rehead.model.reading import class_logits, encode_texts
+from rehead.model.run import Run
 from rehead.text.datasets import labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
@@ -128,10 +131,23 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
     def by_run(make: Callable[[LabelledData], Fitted]) -> Way:
         return lambda train, test: class_logits(make(train).run, None, test.texts).argmax(1)
 
+    def by_head(run: Run | None) -> Way:
+        """Put a linear head on a run as it reads."""
+
+        def way(train: LabelledData, test: LabelledData) -> NDArray[np.int64]:
+            if run is None:
+                raise SystemExit(f"{given.base} has no layers that read.")
+            found = search_on(run, train, encode_texts(run, train.texts), FitOptions(), words=False)
+            return class_logits(put_on(found, train), None, test.texts).argmax(1)
+
+        return way
+
     made: dict[str, Way] = {
         "tfidf": lambda train, test: fit_baseline("tfidf", train, train.names).predict(test.texts).argmax(1),
         "nbsvm": lambda train, test: fit_baseline("nbsvm", train, train.names).predict(test.texts).argmax(1),
         "frozen": by_run(lambda train: fit_probe(train, None, base=base)),
+        "through": by_head(base),
+        "past": by_head(without_layers(base)),
         "words": by_run(lambda train: fit_probe(train, None, base=base, words=True)),
         "recipe": by_run(lambda train: fit_recipe(train, None, base=base)),
         "self": by_run(lambda train: fit_recipe(train, None, base=base, unlabelled=unlabelled)),

@@ -42,6 +42,7 @@ SHORTENED = {
     "--tokens 1_500_000": "--tokens 4_000",
     "--tokens 2_000_000": "--tokens 4_000",
     "--tokens 26_000_000": "--tokens 4_000",
+    "--tokens 27_000_000": "--tokens 4_000",
     "--tokens 1e10": "--tokens 4e3",
     "--batch 524288": "--batch 2048",
     "--batch 2097152": "--batch 2048",
