@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rehead.model.config import Classifier, ModelConfig
 from rehead.model.grams import whole_runs
@@ -22,13 +23,7 @@ if TYPE_CHECKING:
 
 def reheaded(model: Model, head: Classifier, dropout: float | None = None) -> Model:
     """Copy a model's base and put a fresh classifier on it; the model itself stays as it is."""
-    with torch.device("meta"):
-        made = Model(_with(model.config, dropout))
-    made.load_state_dict(
-        {name: each.detach().cpu().clone() for name, each in model.base.state_dict(prefix="base.").items()}, assign=True
-    )
-    for parameter in made.parameters():
-        parameter.requires_grad_(True)
+    made = _bare(_with(model.config, dropout), model.base.state_dict())
     made.replace_head(head)
     return made
 
@@ -41,17 +36,12 @@ def without_layers(run: Run) -> Run | None:
     model = run.model
     if model.base.positions is not None or is_bag(model.base.eval()):
         return None
-    state = {name: each.detach().cpu() for name, each in model.base.state_dict().items()}
+    state = {name: each for name, each in model.base.state_dict().items() if not name.startswith("layers.")}
     for name in ("centre", "covariance"):
         state[f"spread.{name}"] = state.pop(f"spread.past_{name}")
     if not state["spread.covariance"].any():
         state["spread.documents"] = torch.zeros(1)
-    with torch.device("meta"):
-        made = Model(dataclasses.replace(model.config, nlayers=0))
-    kept = {f"base.{name}": each.clone() for name, each in state.items() if not name.startswith("layers.")}
-    made.load_state_dict(kept, assign=True)
-    for parameter in made.parameters():
-        parameter.requires_grad_(True)
+    made = _bare(dataclasses.replace(model.config, nlayers=0), state)
     return Run(made.eval(), run.tokenizer, None, run.details)
 
 
@@ -73,3 +63,13 @@ def same_shape(model: Model, head: Classifier, dropout: float | None, ids: Seque
 
 def _with(config: ModelConfig, dropout: float | None) -> ModelConfig:
     return config if dropout is None else dataclasses.replace(config, dropout=dropout)
+
+
+def _bare(config: ModelConfig, state: Mapping[str, Tensor]) -> Model:
+    """Make a model without a head out of copies of a base's tensors."""
+    with torch.device("meta"):
+        made = Model(config)
+    made.load_state_dict({f"base.{name}": each.detach().cpu().clone() for name, each in state.items()}, assign=True)
+    for parameter in made.parameters():
+        parameter.requires_grad_(True)
+    return made
