@@ -71,7 +71,7 @@ def one_place(labeller: Labeller, text: str, label: int) -> Found:
     groups = Groups(*touching(tokens, spans), len(spans))
     scores = word_scores_without(run.model, np.array(ids), groups)
     scores += vector_scores_without(run.model, np.array(ids), groups, Reading.of(run))
-    return spans, fall(scores, label, several=labeller.several)
+    return spans, fall(scores, label, multilabel=labeller.multilabel)
 
 
 def cut_out(labeller: Labeller, text: str, label: int) -> Found:
@@ -90,7 +90,7 @@ def cut_out(labeller: Labeller, text: str, label: int) -> Found:
             found = run.model.head.score(torch.from_numpy(pooled_parts(run.model, parts))).double().numpy()
         scores += found[0] / len(places)
         scores[1 + present] += (found[1:] - found[0]) / len(places)
-    return spans, fall(scores, label, several=labeller.several)
+    return spans, fall(scores, label, multilabel=labeller.multilabel)
 
 
 def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
@@ -110,7 +110,7 @@ def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
         with torch.enable_grad():
             scores = head.score(head.pool(base(rows, causal=causal, embedded=x))).mean(0)
             others = torch.cat((scores[:label], scores[label + 1 :]))
-            odds = scores[label] if labeller.several else scores[label] - others.logsumexp(0)
+            odds = scores[label] if labeller.multilabel else scores[label] - others.logsumexp(0)
             [grown] = torch.autograd.grad(odds, x)
         shares += (grown * embedded).sum(-1).double().numpy() / steps
     by_token = np.zeros(len(ids))

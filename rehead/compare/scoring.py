@@ -78,9 +78,9 @@ def score(
     truth = np.zeros((len(labels), len(place)), bool)
     for row, given in enumerate(labels):
         truth[row, [place[name] for name in given]] = True
-    several = parts.facts.multilabel
+    multilabel = parts.facts.multilabel
     table = {
-        (method.key, count): _scored(outcomes, method.key, count, truth, several)
+        (method.key, count): _scored(outcomes, method.key, count, truth, multilabel)
         for method in methods
         for count in counts
         if any((each.method, each.labels, each.shuffled) == (method.key, count, False) for each in outcomes)
@@ -93,7 +93,7 @@ def score(
         methods=list(methods),
         counts=list(counts),
         seeds=max(len(each.outcomes) for each in table.values()),
-        scores=[_score(key, count, each, truth, several) for (key, count), each in table.items()],
+        scores=[_score(key, count, each, truth, multilabel) for (key, count), each in table.items()],
         paired=[],
         curves=[
             Curve(key, count, [outcome.curve for outcome in each.outcomes])
@@ -104,16 +104,16 @@ def score(
         confusions=[],
         reliabilities=[],
         mistakes=[],
-        guards=Guards(parts.leaks, _controls(outcomes, methods, truth, several), parts.test.opened),
+        guards=Guards(parts.leaks, _controls(outcomes, methods, truth, multilabel), parts.test.opened),
         run=run,
     )
     results.paired = _pairs(results, table)
     results.reaches = _reaches(results)
     shown = _shown(results)
     most = counts[-1]
-    if not several:
+    if not multilabel:
         results.confusions = [_confusion(key, most, table[key, most], truth) for key in shown]
-    results.reliabilities = [_reliability(key, most, table[key, most], truth, several) for key in shown]
+    results.reliabilities = [_reliability(key, most, table[key, most], truth, multilabel) for key in shown]
     results.mistakes = _mistakes(results, table, truth, parts)
     if parts.leaks.seen:
         rest = ~parts.seen
@@ -125,26 +125,26 @@ def score(
     return results
 
 
-def _scored(outcomes: dict[Trial, Outcome], key: str, count: int, truth: Flags, several: bool) -> _Scored:
+def _scored(outcomes: dict[Trial, Outcome], key: str, count: int, truth: Flags, multilabel: bool) -> _Scored:
     own = [
         each for trial, each in outcomes.items() if (trial.method, trial.labels, trial.shuffled) == (key, count, False)
     ]
-    answers = np.stack([_answered(each, several) for each in own])
+    answers = np.stack([_answered(each, multilabel) for each in own])
     return _Scored(own, answers, (answers == truth).all(2), np.stack([each.probabilities for each in own]))
 
 
-def _answered(outcome: Outcome, several: bool) -> Flags:
+def _answered(outcome: Outcome, multilabel: bool) -> Flags:
     """Turn probabilities into answers: the likeliest class, or every label from its threshold on. (N, K)."""
     probabilities = outcome.probabilities
-    if several:
+    if multilabel:
         return np.asarray(probabilities >= (0.5 if outcome.thresholds is None else np.array(outcome.thresholds)))
     return np.asarray(np.eye(probabilities.shape[1], dtype=bool)[probabilities.argmax(1)])
 
 
-def _score(key: str, count: int, scored: _Scored, truth: Flags, several: bool) -> Score:
+def _score(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool) -> Score:
     by_seed = scored.right.mean(1).tolist()
     f1 = [macro_f1(truth, each) for each in scored.answers]
-    target = truth if several else truth.argmax(1)
+    target = truth if multilabel else truth.argmax(1)
     seconds = sum(each.predict_seconds for each in scored.outcomes)
     return Score(
         method=key,
@@ -238,9 +238,9 @@ def _confusion(key: str, count: int, scored: _Scored, truth: Flags) -> Confusion
     return Confusion(key, count, matrix.tolist())
 
 
-def _reliability(key: str, count: int, scored: _Scored, truth: Flags, several: bool) -> Reliability:
+def _reliability(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool) -> Reliability:
     """Put answers of all seeds into bins of equally many, by how sure they are."""
-    if several:
+    if multilabel:
         sure, right = scored.probabilities.ravel(), np.broadcast_to(truth, scored.answers.shape).ravel()
     else:
         sure, right = scored.probabilities.max(2).ravel(), scored.right.ravel()
@@ -257,12 +257,12 @@ def _mistakes(results: Results, table: dict[tuple[str, int], _Scored], truth: Fl
     ours, linear = results.ours, results.best(BASELINES)
     if ours is None:
         return []
-    several, most = parts.facts.multilabel, results.counts[-1]
+    multilabel, most = parts.facts.multilabel, results.counts[-1]
     own = table[ours.key, most]
     mean = own.probabilities.mean(0)  # (N, K)
-    said = own.answers.mean(0) > 0.5 if several else np.eye(truth.shape[1], dtype=bool)[mean.argmax(1)]
+    said = own.answers.mean(0) > 0.5 if multilabel else np.eye(truth.shape[1], dtype=bool)[mean.argmax(1)]
     wrong = said != truth
-    sure = np.where(wrong, np.where(said, mean, 1 - mean if several else 0.0), 0.0).max(1)  # (N,)
+    sure = np.where(wrong, np.where(said, mean, 1 - mean if multilabel else 0.0), 0.0).max(1)  # (N,)
     found = []
     for row in np.argsort(-sure, kind="stable")[:MISTAKES].tolist():
         if not wrong[row].any():
@@ -270,7 +270,7 @@ def _mistakes(results: Results, table: dict[tuple[str, int], _Scored], truth: Fl
         other = None
         if linear is not None:
             theirs = table[linear.method, most]
-            voted = theirs.answers.mean(0)[row] > 0.5 if several else _top(theirs.probabilities.mean(0)[row])
+            voted = theirs.answers.mean(0)[row] > 0.5 if multilabel else _top(theirs.probabilities.mean(0)[row])
             other = _names(voted, parts.names)
         source, line = parts.test.sources[row]
         truth_names, said_names = _names(truth[row], parts.names), _names(said[row], parts.names)
@@ -286,25 +286,27 @@ def _names(flags: Flags, names: Sequence[str]) -> str:
     return ", ".join(name for name, there in zip(names, flags, strict=True) if there) or "nothing"
 
 
-def _controls(outcomes: dict[Trial, Outcome], methods: Sequence[Method], truth: Flags, several: bool) -> list[Control]:
+def _controls(
+    outcomes: dict[Trial, Outcome], methods: Sequence[Method], truth: Flags, multilabel: bool
+) -> list[Control]:
     """Score what was taught with shuffled labels: the mean over seeds and classes must be chance."""
-    told = truth.any(0) & ~truth.all(0) if several else truth.any(0)  # (K,) what the test part asks for
+    told = truth.any(0) & ~truth.all(0) if multilabel else truth.any(0)  # (K,) what the test part asks for
 
     def classes_of(table: Flags) -> Flags:
         """Give a column for each class; a label among several makes two: there or not. (…, N, K) → (…, N, C)."""
-        return np.concatenate((table[..., told], ~table[..., told]), -1) if several else table[..., told]
+        return np.concatenate((table[..., told], ~table[..., told]), -1) if multilabel else table[..., told]
 
     asked = classes_of(truth)
     documents = asked.sum(0)
     if not documents.size:
         return []
-    classes = 2 if several else len(documents)
+    classes = 2 if multilabel else len(documents)
     found = []
     for method in methods:
         own = {trial: each for trial, each in outcomes.items() if trial.method == method.key and trial.shuffled}
         if not own:
             continue
-        answers = classes_of(np.stack([_answered(each, several) for each in own.values()]))  # (S, N, C)
+        answers = classes_of(np.stack([_answered(each, multilabel) for each in own.values()]))  # (S, N, C)
         recall = float(((answers & asked).sum(1) / documents).mean())
         limit = control_limit(classes, documents, answers.mean((0, 1)), len(own))
         found.append(Control(method.key, next(iter(own)).labels, recall, 1 / classes, limit))

@@ -52,9 +52,9 @@ class Calibration:
 def calibrate(logits: NDArray[Any], truth: NDArray[Any], origin: str = "validation") -> Calibration:
     """Find the temperature for scores (N, K) and the truth, (N,) or (N, K); tell what it does to the error."""
     found = find_temperature(logits, truth)
-    several = truth.ndim == 2
-    before = calibration_error(probabilities(logits, several=several), truth)
-    after = calibration_error(probabilities(logits / found, several=several), truth)
+    multilabel = truth.ndim == 2
+    before = calibration_error(probabilities(logits, multilabel=multilabel), truth)
+    after = calibration_error(probabilities(logits / found, multilabel=multilabel), truth)
     return Calibration(round(found, 6), before, after, len(truth), origin)
 
 
@@ -98,10 +98,10 @@ def fold_temperature(head: ClassifierHead, temperature: float) -> None:
             head.words.weight.div_(temperature)
 
 
-def probabilities(logits: NDArray[Any], *, several: bool) -> Floats:
+def probabilities(logits: NDArray[Any], *, multilabel: bool) -> Floats:
     """Turn scores (N, K) into probabilities: shares of one whole, or one yes or no for each label."""
     scores = logits.astype(np.float64)
-    if several:
+    if multilabel:
         yes: Floats = 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
         return yes
     shares: Floats = np.exp(scores - scores.max(1, keepdims=True))

@@ -109,7 +109,7 @@ class Classify(Objective):
         "After every such fraction of the run one more layer begins to move, from the top; 0: all move from the start."
         if not isinstance(model.head, ClassifierHead):
             raise TypeError("fine-tuning needs a model with a classifier head")
-        self.several = model.head.config.multilabel
+        self.multilabel = model.head.config.multilabel
         self.train_documents, self.valid, self.reading, self.freeze, self.seed = train, valid, reading, freeze, seed
         self.layer_decay = layer_decay
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
@@ -308,12 +308,12 @@ class Classify(Objective):
         if self.class_weights is None:
             return torch.ones(targets.shape, device=targets.device)
         weights = self.class_weights.to(targets.device)
-        return torch.where(targets > 0, weights, 1.0) if self.several else weights[targets]
+        return torch.where(targets > 0, weights, 1.0) if self.multilabel else weights[targets]
 
     def _counted(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Count what accuracy and macro-F1 are made of."""
         classes = logits.shape[1]
-        if self.several:
+        if self.multilabel:
             said, real = logits > 0, targets > 0
         else:
             said = F.one_hot(logits.argmax(1), classes).bool()
@@ -346,7 +346,7 @@ class Classify(Objective):
         """
         loss = found.get("loss", float("inf"))
         right = "accuracy" if self.class_weights is None else "macro_f1"
-        if self.several or right not in found:
+        if self.multilabel or right not in found:
             return loss
         return 1 - found[right] + 1e-6 * min(loss, 100.0)
 

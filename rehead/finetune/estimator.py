@@ -117,16 +117,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
         """Give the class of each text (N,), or a table of 0 and 1 (N, K) where texts have several labels."""
-        several = self._several()
-        guess = guesses(self.predict_proba(X), several=several, thresholds=self._thresholds())
-        found: NDArray[Any] = guess.astype(np.int64) if several else self.classes_[guess]
+        multilabel = self._multilabel()
+        guess = guesses(self.predict_proba(X), multilabel=multilabel, thresholds=self._thresholds())
+        found: NDArray[Any] = guess.astype(np.int64) if multilabel else self.classes_[guess]
         return found
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803
         """Give the probability of each class: (N, K). They sum to 1, unless texts have several labels."""
         check_is_fitted(self)
         found = class_probabilities(self.run_, check_texts(X, least=0)).astype(np.float64)
-        if not self._several():  # to the last digit
+        if not self._multilabel():  # to the last digit
             found /= found.sum(1, keepdims=True)
         return found
 
@@ -137,7 +137,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         check_is_fitted(self)
         scores = class_logits(self.run_, None, check_texts(X, least=0)).astype(np.float64)
-        if self._several():
+        if self._multilabel():
             thresholds = self._thresholds()
             return scores if thresholds is None else scores - np.log(thresholds / (1 - thresholds))
         found: NDArray[np.float64] = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
@@ -216,7 +216,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             return sample_texts(Texts([str(self.unlabelled)]), self.seed)
         return check_texts(self.unlabelled, "unlabelled", least=0)
 
-    def _several(self) -> bool:
+    def _multilabel(self) -> bool:
         check_is_fitted(self)
         head = self.run_.model.head_config
         return isinstance(head, Classifier) and head.multilabel
@@ -281,8 +281,8 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
             raise ConfigError(f"y has one class only, {shown(classes[0])}. Expected two classes at least.")
         names = _names(classes)
         labels = [(names[each],) for each in numbers]
-    several = type_of_target(y).startswith("multilabel")
-    return LabelledData(texts, labels, names, several, [("X", place) for place in range(len(texts))]), classes
+    multilabel = type_of_target(y).startswith("multilabel")
+    return LabelledData(texts, labels, names, multilabel, [("X", place) for place in range(len(texts))]), classes
 
 
 def _names(classes: NDArray[Any]) -> list[str]:

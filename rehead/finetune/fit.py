@@ -203,21 +203,21 @@ def settle_scores(
     """Do the same by scores (N, K) that held-out documents were given."""
     head = run.model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
-    several = head.config.multilabel
+    multilabel = head.config.multilabel
     found: Calibration = calibrate(logits, truth, origin)
     fold_temperature(head, found.temperature)
     run.details["calibration"] = found.details()
     notes = [str(found)]
-    shares = probabilities(logits / found.temperature, several=several)
+    shares = probabilities(logits / found.temperature, multilabel=multilabel)
     thresholds = None
-    if several:
+    if multilabel:
         thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    guess = guesses(shares, several=several)
+    guess = guesses(shares, multilabel=multilabel)
     if said := collapsed(guess, truth, names, origin):
         notes.append(f"{said} {_advice(run.details)}")
         run.details["collapsed"] = True
-    elif found.temperature > 0.99 * HOTTEST or (not several and by_chance(guess, truth)):
+    elif found.temperature > 0.99 * HOTTEST or (not multilabel and by_chance(guess, truth)):
         notes.append(
             f"warning: the labels cannot be told from the text so far: what {len(truth):,} {origin} documents were "
             "taken for is hardly better than chance. Look whether texts and labels belong together, or give more "

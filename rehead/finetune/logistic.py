@@ -105,9 +105,9 @@ def separate(
     from sklearn.linear_model import LogisticRegression
 
     weight, bias = np.zeros((classes, inputs.shape[1])), np.zeros(classes)
-    several = truth.ndim == 2
-    for label in range(classes) if several or classes > 2 else (1,):
-        asked = truth[:, label] > 0 if several else truth == label
+    multilabel = truth.ndim == 2
+    for label in range(classes) if multilabel or classes > 2 else (1,):
+        asked = truth[:, label] > 0 if multilabel else truth == label
         if not asked.any() or asked.all():
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
@@ -116,9 +116,9 @@ def separate(
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as above
-            model.fit(inputs, asked, sample_weight=weights[:, label] if several else weights)
+            model.fit(inputs, asked, sample_weight=weights[:, label] if multilabel else weights)
         weight[label], bias[label] = model.coef_[0], model.intercept_[0]
-    if classes == 2 and not several:
+    if classes == 2 and not multilabel:
         weight[1], bias[1] = weight[1] / 2, bias[1] / 2
         weight[0], bias[0] = -weight[1], -bias[1]
     return weight, bias
@@ -131,7 +131,7 @@ def losses_of(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) ->
     """
     weights = balance(truth) if balanced else 1.0
     if truth.ndim == 2:
-        several: Floats = (weights * np.logaddexp(0, np.where(truth > 0, -scores, scores))).mean(1)
-        return several
+        multilabel: Floats = (weights * np.logaddexp(0, np.where(truth > 0, -scores, scores))).mean(1)
+        return multilabel
     lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
     return weights * lost

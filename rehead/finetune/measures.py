@@ -56,8 +56,8 @@ def measure(
     probabilities: Numbers, truth: Numbers, names: Sequence[str], thresholds: Numbers | None = None
 ) -> Measured:
     """Measure all there is: probabilities (N, K) against the truth (N,) or (N, K)."""
-    several = truth.ndim == 2
-    guess = guesses(probabilities, several=several, thresholds=thresholds)
+    multilabel = truth.ndim == 2
+    guess = guesses(probabilities, multilabel=multilabel, thresholds=thresholds)
     each = per_class(truth, guess, names)
     return Measured(
         count=len(truth),
@@ -66,14 +66,14 @@ def measure(
         loss=log_loss(probabilities, truth),
         calibration_error=calibration_error(probabilities, truth),
         classes=each,
-        confusion=None if several else confusion(truth, guess, len(names)).tolist(),
+        confusion=None if multilabel else confusion(truth, guess, len(names)).tolist(),
     )
 
 
-def guesses(probabilities: Numbers, *, several: bool, thresholds: Numbers | None = None) -> Numbers:
+def guesses(probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | None = None) -> Numbers:
     """Choose the likeliest class, (N,), or all labels from their threshold on (0.5 unless given), (N, K)."""
     chosen: Numbers = probabilities.argmax(1)
-    if several:
+    if multilabel:
         chosen = probabilities >= (0.5 if thresholds is None else np.asarray(thresholds))
     return chosen
 

@@ -64,7 +64,7 @@ class Step:
     before: float | None = None
     "What the same examples' accuracy is without this step, and the loss."
     loss_before: float | None = None
-    several: bool = False
+    multilabel: bool = False
     "Whether all labels of an example must be right, each given from its threshold on."
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Step:
         if self.before is not None:
             right += f" (without: {100 * self.before:.1f} %)"
             loss += f" ({self.loss_before:.3f})"
-        which = "have all labels right, with thresholds chosen for F1" if self.several else "right"
+        which = "have all labels right, with thresholds chosen for F1" if self.multilabel else "right"
         return f"{self.name}: {right} of {self.examples:,} left-out examples {which}, loss {loss}: {kept}"
 
 
@@ -230,7 +230,7 @@ def _step(
 ) -> Step:
     known = ~np.isnan(logits[:, 0])
     loss = float(calibrated(logits, truth, balanced=balanced).mean())
-    step = Step(name, loss, _accuracy(logits, truth, known), kept, int(known.sum()), several=truth.ndim == 2)
+    step = Step(name, loss, _accuracy(logits, truth, known), kept, int(known.sum()), multilabel=truth.ndim == 2)
     if before is not None:
         step.before = _accuracy(before, truth, known)
         step.loss_before = float(calibrated(before[known], truth[known], balanced=balanced).mean())
@@ -242,6 +242,6 @@ def _accuracy(logits: Floats, truth: NDArray[Any], which: NDArray[np.bool_]) -> 
     logits, truth = logits[which], truth[which]
     if truth.ndim == 1:
         return float((logits.argmax(1) == truth).mean())
-    shares = probabilities(logits / find_temperature(logits, truth), several=True)
-    guess = guesses(shares, several=True, thresholds=np.array(find_thresholds(shares, truth)))
+    shares = probabilities(logits / find_temperature(logits, truth), multilabel=True)
+    guess = guesses(shares, multilabel=True, thresholds=np.array(find_thresholds(shares, truth)))
     return float((guess == truth).all(1).mean())

@@ -57,11 +57,11 @@ def self_trained(probe: Probe, unlabelled: Features) -> tuple[Found, Linear]:
 def _taught(examples: Examples, settings: Sequence[Setting], unlabelled: Features) -> Linear:
     """Fit to examples; then, in each round, guess the unlabelled documents and add words that have learnt from that."""
     linear = fit_average(examples, settings)
-    scores, several = linear.scores(unlabelled), examples.truth.ndim == 2
-    size = size_of(scores, several=several)
+    scores, multilabel = linear.scores(unlabelled), examples.truth.ndim == 2
+    size = size_of(scores, multilabel=multilabel)
     for _ in range(ROUNDS):
         words = words_of_guesses(examples, unlabelled, scores)
-        of_words = size_of(words.word_scores(unlabelled), several=several)
+        of_words = size_of(words.word_scores(unlabelled), multilabel=multilabel)
         linear = together(linear, words, size / np.maximum(of_words, 1e-12))
         scores = linear.scores(unlabelled)
     return linear
@@ -72,9 +72,9 @@ def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -
     from scipy import sparse
 
     words = sparse.vstack((unlabelled.words, examples.features.words)).tocsr()
-    several = examples.truth.ndim == 2
-    truth = np.concatenate((scores > 0 if several else scores.argmax(1), examples.truth))
-    weights = np.concatenate((sureness(scores, several=several), np.full(examples.truth.shape, EXAMPLE)))
+    multilabel = examples.truth.ndim == 2
+    truth = np.concatenate((scores > 0 if multilabel else scores.argmax(1), examples.truth))
+    weights = np.concatenate((sureness(scores, multilabel=multilabel), np.full(examples.truth.shape, EXAMPLE)))
     uneven = unevenness(words, truth, examples.classes)
     often = np.bincount(words.indices, minlength=words.shape[1]) >= min(FOUND, words.shape[0])
     rows = np.flatnonzero((uneven > 0) & often)
@@ -84,12 +84,12 @@ def words_of_guesses(examples: Examples, unlabelled: Features, scores: Floats) -
     return Linear(nothing, rows, weight * uneven[rows], bias)
 
 
-def sureness(scores: Floats, *, several: bool = False) -> Floats:
+def sureness(scores: Floats, *, multilabel: bool = False) -> Floats:
     """How much more likely than by chance the likeliest class is: (N,), from 0 to 1.
 
     Where documents have several labels: how much likelier yes is than no, or no than yes, of each: (N, K).
     """
-    if several:
+    if multilabel:
         either: Floats = np.tanh(np.abs(scores) / 2)
         return either
     shares = np.exp(scores - scores.max(1, keepdims=True))
@@ -98,13 +98,13 @@ def sureness(scores: Floats, *, several: bool = False) -> Floats:
     return found
 
 
-def size_of(scores: Floats, *, several: bool = False) -> Floats:
+def size_of(scores: Floats, *, multilabel: bool = False) -> Floats:
     """How far scores (N, K) lie apart, between the classes of a document: the root of the mean square, ().
 
     Where documents have several labels: between documents, for each label: (K,).
     """
-    apart = scores - scores.mean(0 if several else 1, keepdims=True)
-    size: Floats = np.sqrt((apart**2).mean(0 if several else None))
+    apart = scores - scores.mean(0 if multilabel else 1, keepdims=True)
+    size: Floats = np.sqrt((apart**2).mean(0 if multilabel else None))
     return size
 
 

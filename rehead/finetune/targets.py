@@ -46,8 +46,8 @@ def class_weights(truth: Targets, classes: int) -> NDArray[np.float64]:
     """Weigh classes so that all that are there count the same, (K,); of several labels, each yes as much as its no."""
     if truth.ndim == 2:
         yes = truth.sum(0)
-        several: NDArray[np.float64] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100)
-        return several
+        multilabel: NDArray[np.float64] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100)
+        return multilabel
     counts = np.bincount(truth, minlength=classes)
     weights: NDArray[np.float64] = len(truth) / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
     return weights

@@ -42,7 +42,7 @@ def evaluate(options: EvaluateOptions) -> None:
 
     labeller = Labeller.open(options.run)
     reading = read_options(options, ReadOptions)
-    reading.single_label = reading.single_label or not labeller.several
+    reading.single_label = reading.single_label or not labeller.multilabel
     data = read_examples(options.labelled, reading, check=False)
     if not options.quiet:
         if skipped := describe_skipped(data.skipped):
@@ -64,14 +64,14 @@ def measure_labeller(labeller: Labeller, data: LabelledData) -> Measured:
     from rehead.finetune.measures import measure
     from rehead.finetune.targets import targets
 
-    truth = targets(data, labeller.names, multilabel=labeller.several)
+    truth = targets(data, labeller.names, multilabel=labeller.multilabel)
     return measure(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
 
 
 def described(found: Measured) -> str:
     """Say what was measured, as tables."""
-    several = found.confusion is None
-    exact = " (all labels of a text right)" if several else ""
+    multilabel = found.confusion is None
+    exact = " (all labels of a text right)" if multilabel else ""
     lines = [
         f"{found.count:,} texts",
         f"accuracy           {100 * found.accuracy:6.2f} %{exact}",

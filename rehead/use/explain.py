@@ -98,17 +98,17 @@ def word_weights(
     exact = word_scores_without(run.model, ids, every)  # (1 + G, K)
     if sums_rows(run.model):
         exact += vector_scores_without(run.model, ids, every, reading)
-        return spans, _shared(fall(exact, label, several=labeller.several), word)
+        return spans, _shared(fall(exact, label, multilabel=labeller.multilabel), word)
     alone = Groups(touch.token, touch.word, len(spans))  # a group for each word where it stands
     scores = vector_scores_blank(run.model, ids, alone, reading, look) + exact[0]
     exact += scores[0] - exact[0]
-    weights = fall(scores, label, several=labeller.several)
-    return spans, weights + _shared(fall(exact, label, several=labeller.several), word)
+    weights = fall(scores, label, multilabel=labeller.multilabel)
+    return spans, weights + _shared(fall(exact, label, multilabel=labeller.multilabel), word)
 
 
-def fall(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArray[np.float64]:
+def fall(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
     """Say by how much a label's log-odds fall from the first row of scores (1 + G, K) to each of the others: (G,)."""
-    odds = log_odds(scores, label, several=several)
+    odds = log_odds(scores, label, multilabel=multilabel)
     lost: NDArray[np.float64] = odds[0] - odds[1:]
     return lost
 
@@ -119,9 +119,9 @@ def _shared(together: NDArray[np.float64], word: NDArray[np.int64]) -> NDArray[n
     return shares
 
 
-def log_odds(scores: NDArray[np.float64], label: int, *, several: bool) -> NDArray[np.float64]:
+def log_odds(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
     """Give log(p / (1 - p)) of a label, out of scores (N, K): (N,)."""
-    if several:
+    if multilabel:
         return scores[:, label]
     others = np.delete(scores, label, axis=1)
     highest = others.max(1)

@@ -35,7 +35,7 @@ class Labeller:
     run: Run
     names: list[str]
     "The labels, in the order of the probabilities."
-    several: bool
+    multilabel: bool
     "Whether a text may have any number of labels."
     thresholds: NDArray[np.float64] | None
     "Of several labels: the probability from which on each is given; None: one half."
@@ -78,8 +78,8 @@ class Labeller:
         Of one label each, it is as sure as the probability of the likeliest one. Of several, as sure as it is of the
         one it doubts most: the larger of the probabilities that it is there and that it is not.
         """
-        chosen = guesses(probabilities, several=self.several, thresholds=self.thresholds)
-        if self.several:
+        chosen = guesses(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
+        if self.multilabel:
             found = [tuple(self.names[place] for place in np.flatnonzero(row)) for row in chosen]
             confidence = np.maximum(probabilities, 1 - probabilities).min(1, initial=1.0)
         else:

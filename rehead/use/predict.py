@@ -113,7 +113,7 @@ def predict(options: PredictOptions) -> int:
         return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
     more = (*([DOUBT] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
-    layout = Layout(format_, records.columns(), labeller.names, labeller.several, more)
+    layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more)
     if options.most_uncertain is not None:
         counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
     elif options.out is None:

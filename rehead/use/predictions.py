@@ -50,13 +50,13 @@ class Layout:
     own: list[str]
     "The input's columns."
     classes: list[str]
-    several: bool
+    multilabel: bool
     "Whether a text may have several labels."
     more: Sequence[str] = ()
     "Names of further columns of ours."
 
     def __post_init__(self) -> None:
-        label = "labels" if self.several else "label"
+        label = "labels" if self.multilabel else "label"
         each = [f"p_{name}" for name in self.classes] if self.format == "csv" else ["probabilities"]
         taken = set(self.own)
         self.names = {name: _free(name, taken) for name in (label, *each, *self.more)}
@@ -79,7 +79,7 @@ class Layout:
             if said.probabilities is not None:
                 shares = [f"{share:.6f}" for share in said.probabilities]
             return _csv_line([*(_cell(record.own.get(name)) for name in self.own), labels, *shares, *map(_cell, more)])
-        label: Any = said.labels if said.labels is None else list(said.labels) if self.several else said.labels[0]
+        label: Any = said.labels if said.labels is None else list(said.labels) if self.multilabel else said.labels[0]
         shares_by_name = None
         if said.probabilities is not None:
             rounded = (round(share, 6) for share in said.probabilities)

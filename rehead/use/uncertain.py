@@ -36,7 +36,7 @@ CANDIDATES = 10  # for each that is wanted
 def doubt(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
     """Tell how little the classifier knows of each text, by its probabilities (N, K): from 0 to 1, (N,)."""
     given = probabilities.astype(np.float64)
-    if labeller.several:
+    if labeller.multilabel:
         least = np.full(given.shape[1], 0.5) if labeller.thresholds is None else labeller.thresholds
         least = np.clip(least, 1e-9, 1 - 1e-9)
         closest: Floats = np.where(given < least, given / least, (1 - given) / (1 - least)).max(1, initial=0.0)

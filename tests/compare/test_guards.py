@@ -120,8 +120,8 @@ def test_shuffling_uneven_classes_and_several_labels() -> None:
     data.labels = [("good",)] * 80 + [("bad",)] * 20
     table = Counter(zip(data.labels, shuffle_labels(data, 0).labels, strict=True))
     assert table[("good",), ("bad",)] == pytest.approx(16, abs=1)
-    several = tagged(40)
-    assert Counter(shuffle_labels(several, 0).labels) == Counter(several.labels)
+    multilabel = tagged(40)
+    assert Counter(shuffle_labels(multilabel, 0).labels) == Counter(multilabel.labels)
 
 
 def test_the_limit_of_a_control() -> None:

@@ -13,14 +13,14 @@ from rehead.model.model import Model
 from rehead.model.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 MakeBase = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    texts = [*reviews(60).texts, *several(60).texts]
+    texts = [*reviews(60).texts, *multilabel(60).texts]
     return Tokenizer.train([Document(each, "x", 1) for each in texts], vocab=320, lowercase=True, quiet=True)
 
 

@@ -41,7 +41,7 @@ def misleading(data: LabelledData, seed: int = 3, share: float = 0.3) -> Labelle
     return data
 
 
-def several(count: int, seed: int = 0) -> LabelledData:
+def multilabel(count: int, seed: int = 0) -> LabelledData:
     """Documents with any of three labels, or none."""
     chance = np.random.RandomState(seed)
     kinds = {"bad": BAD, "good": GOOD, "long": ("endless", "slow", "hours")}

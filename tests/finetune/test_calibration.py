@@ -16,7 +16,7 @@ def sure(count: int, factor: float, classes: int = 3) -> tuple[np.ndarray, np.nd
     """Scores of a classifier that is `factor` times as sure as it should be, and the truth drawn as it should be."""
     chance = np.random.RandomState(0)
     scores = 2 * chance.randn(count, classes)
-    shares = probabilities(scores, several=False)
+    shares = probabilities(scores, multilabel=False)
     truth = np.array([chance.choice(classes, p=each) for each in shares])
     return scores * factor, truth
 
@@ -36,14 +36,14 @@ def test_the_temperature_takes_back_what_was_too_sure(factor: float) -> None:
 def test_it_is_the_likeliest_of_all_temperatures() -> None:
     logits, truth = sure(3000, 3.0)
     tried = np.exp(np.linspace(-2, 3, 500))
-    losses = [log_loss(probabilities(logits / each, several=False), truth) for each in tried]
+    losses = [log_loss(probabilities(logits / each, multilabel=False), truth) for each in tried]
     assert find_temperature(logits, truth) == pytest.approx(tried[int(np.argmin(losses))], rel=0.02)
 
 
 def test_several_labels_have_one_temperature() -> None:
     chance = np.random.RandomState(0)
     scores = 2 * chance.randn(3000, 2)
-    truth = (chance.rand(3000, 2) < probabilities(scores, several=True)).astype(np.float32)
+    truth = (chance.rand(3000, 2) < probabilities(scores, multilabel=True)).astype(np.float32)
     assert find_temperature(3 * scores, truth) == pytest.approx(3, rel=0.1)
 
 
@@ -52,7 +52,7 @@ def test_few_documents_do_not_make_it_certain() -> None:
     logits, truth = np.array([[2.0, -2.0], [-2.0, 2.0], [1.0, -1.0]]), np.array([0, 1, 0])
     found = find_temperature(logits, truth)
     assert 0.2 < found < 3
-    assert probabilities(logits / found, several=False).max() < 0.999
+    assert probabilities(logits / found, multilabel=False).max() < 0.999
     assert find_temperature(np.zeros((0, 2)), np.zeros(0, np.int64)) == 1
     assert np.isfinite(find_temperature(np.zeros((5, 2)), np.zeros(5, np.int64)))
 

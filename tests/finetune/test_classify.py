@@ -18,7 +18,7 @@ from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, Pace
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 
 def documents(run: Run, data: LabelledData) -> Documents:
@@ -36,7 +36,7 @@ def objective(run: Run, data: LabelledData | None = None, **changes: Any) -> Cla
     model = reheaded(run.model, head, 0.0)
     given = documents(run, data)
     changes = {"reading": Reading(512), "freeze": "none", **changes}
-    return Classify(model, given, documents(run, several(30, 1) if data.multilabel else reviews(30, 1)), **changes)
+    return Classify(model, given, documents(run, multilabel(30, 1) if data.multilabel else reviews(30, 1)), **changes)
 
 
 def step(made: Classify, batches: list[Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def test_attention_pooling_of_a_frozen_base_still_learns_its_question(make_base:
 
 
 @pytest.mark.parametrize("freeze", ["base", "layers", "none"])
-@pytest.mark.parametrize("data", [reviews(40, names=("bad", "good", "so")), several(40)], ids=["one", "several"])
+@pytest.mark.parametrize("data", [reviews(40, names=("bad", "good", "so")), multilabel(40)], ids=["one", "several"])
 def test_parts_of_a_step_add_up(freeze: Any, data: LabelledData, make_base: MakeBase) -> None:
     """Also where there are more parts than documents."""
     weights = np.array([1.0, 2.0, 0.5])
@@ -121,7 +121,7 @@ def test_every_document_is_read_once_in_an_epoch(freeze: Any, make_base: MakeBas
 
 
 @pytest.mark.parametrize("freeze", ["base", "layers", "none"])
-@pytest.mark.parametrize("data", [reviews(40), several(40)], ids=["one", "several"])
+@pytest.mark.parametrize("data", [reviews(40), multilabel(40)], ids=["one", "several"])
 @pytest.mark.parametrize("parts", [1, 3])
 def test_validation_is_what_reading_gives(freeze: Any, data: LabelledData, parts: int, make_base: MakeBase) -> None:
     """Windows and all: the loss, accuracy and macro-F1 of the scores that the finished classifier gives."""
@@ -185,5 +185,5 @@ def test_accuracy_decides_and_the_loss_breaks_ties(make_base: MakeBase) -> None:
     assert made.badness(worse) < made.badness(better)
     made.class_weights = torch.ones(2)
     assert made.badness(better) < made.badness(worse)
-    tags = objective(make_base(), several(30))
+    tags = objective(make_base(), multilabel(30))
     assert tags.badness({"accuracy": 0.1, "loss": 0.1}) < tags.badness({"accuracy": 0.9, "loss": 0.2})

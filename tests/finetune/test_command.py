@@ -26,7 +26,7 @@ from rehead.text.documents import LabelledData
 from rehead.text.readers import Texts
 from rehead.training import loop
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 from tests.training.running import Killed
 
 QUICK = ["--epochs", "2", "--lr", "10", "--device", "cpu"]
@@ -54,7 +54,7 @@ def files(tmp_path: Path, make_base: MakeBase) -> Path:
     save(make_base("small"), tmp_path / "base")
     write(tmp_path / "train.csv", reviews(60))
     write(tmp_path / "valid.csv", reviews(30, 1))
-    write(tmp_path / "tags.csv", several(80))
+    write(tmp_path / "tags.csv", multilabel(80))
     return tmp_path
 
 
@@ -273,7 +273,7 @@ def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> Non
     words = ["-m", "rehead", "finetune", str(files / "train.csv"), "--valid", str(files / "valid.csv"), *QUICK, *more]
     words += ["--from", str(files / "base"), "--dropout", "0", "--quiet"]
     alone = [sys.executable, *words, "--out", str(files / "alone")]
-    several = [
+    multilabel = [
         sys.executable,
         "-m",
         "torch.distributed.run",
@@ -283,7 +283,7 @@ def test_several_processes_do_what_one_does(files: Path, more: list[str]) -> Non
         "--out",
         str(files / "two"),
     ]
-    for command in (alone, several):
+    for command in (alone, multilabel):
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
     one, two = (load(files / name).model.state_dict() for name in ("alone", "two"))

@@ -32,7 +32,7 @@ from rehead.finetune.recipe import fit_recipe
 from rehead.model.reading import class_logits, class_probabilities
 from rehead.model.run import Run, load, save
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 TEXTS, LABELS = reviews(40).texts, [label for (label,) in reviews(40).labels]
 NEW, TRUE = reviews(20, 5).texts, [label for (label,) in reviews(20, 5).labels]
@@ -200,7 +200,7 @@ def test_three_classes(base: Run) -> None:
 
 
 def test_several_labels(base: Run, tmp_path: Path) -> None:
-    data = several(120)
+    data = multilabel(120)
     table = np.array([[name in labels for name in data.names] for labels in data.labels]).astype(int)
     made = TextClassifier(base, freeze="base").fit(data.texts, table)
     assert made.classes_.tolist() == [0, 1, 2]
@@ -221,7 +221,7 @@ def test_tables_of_pandas_and_scipy(base: Run) -> None:
     pandas = pytest.importorskip("pandas")
     from scipy import sparse
 
-    data = several(60)
+    data = multilabel(60)
     table = np.array([[name in labels for name in data.names] for labels in data.labels]).astype(int)
     frame = pandas.DataFrame(table, columns=data.names)
     texts = pandas.Series(data.texts, index=range(100, 160))

@@ -22,7 +22,7 @@ from rehead.text.documents import LabelledData
 from rehead.training import loop
 from rehead.training.record import read
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 from tests.training.running import TIMES, Killed
 
 
@@ -97,8 +97,8 @@ def test_from_scratch_is_the_same_shape_with_other_weights(make_base: MakeBase) 
 
 
 def test_several_labels(make_base: MakeBase) -> None:
-    valid = several(60, 1)
-    fitted = fit(several(150), valid, base=make_base(), options=options(epochs=8))
+    valid = multilabel(60, 1)
+    fitted = fit(multilabel(150), valid, base=make_base(), options=options(epochs=8))
     assert fitted.valid is not None
     assert fitted.valid.macro_f1 > 0.8
     assert len(fitted.run.details["thresholds"]) == 3

@@ -29,7 +29,7 @@ from rehead.finetune.targets import targets
 from rehead.model.reading import encode
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 
 def read(make_base: MakeBase, data: LabelledData) -> Examples:
@@ -77,7 +77,7 @@ def test_it_is_a_logistic_regression(
 
 
 def test_each_of_several_labels_has_its_own(make_base: MakeBase) -> None:
-    data = several(50)
+    data = multilabel(50)
     examples = read(make_base, data)
     (linear,) = fit_path(examples, 2.0, 4.0, [3.0])
     table = written_out(examples, 2.0, 4.0)

@@ -26,7 +26,7 @@ from rehead.model.reading import class_logits, class_probabilities, encode, lear
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 
 def right(run: Run, data: LabelledData) -> float:
@@ -162,7 +162,7 @@ def test_it_learns_and_is_calibrated_on_what_was_left_out(make_base: MakeBase, w
     temperature = details["calibration"]["temperature"]
     expected = found.linear.scores(found.examples.features) / temperature
     np.testing.assert_allclose(class_logits(fitted.run, None, data.texts), expected, atol=1e-3)
-    shares = probabilities(found.found.logits / temperature, several=False)
+    shares = probabilities(found.found.logits / temperature, multilabel=False)
     assert fitted.valid is not None
     assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.examples.truth).mean())
     assert fitted.valid.count == 60
@@ -182,7 +182,7 @@ def test_a_validation_part_calibrates_instead(make_base: MakeBase) -> None:
 
 
 def test_several_labels(make_base: MakeBase) -> None:
-    data = several(80)
+    data = multilabel(80)
     fitted = fit_probe(data, None, base=make_base(), words=True)
     given = class_probabilities(fitted.run, data.texts)
     guess = given >= fitted.run.details["thresholds"]

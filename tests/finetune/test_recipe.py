@@ -25,7 +25,7 @@ from rehead.model.reading import class_logits, class_probabilities
 from rehead.model.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import misleading, reviews, several
+from tests.finetune.sets import misleading, multilabel, reviews
 from tests.finetune.test_probe import right
 
 
@@ -101,7 +101,7 @@ def test_without_more_steps_it_is_the_probe_with_words(make_base: MakeBase) -> N
 
 
 def test_several_labels(make_base: MakeBase) -> None:
-    data, new = several(60), several(60, 1)
+    data, new = multilabel(60), multilabel(60, 1)
     fitted = fit_recipe(data, None, base=make_base(), unlabelled=new.texts)
     assert names_of(fitted) == ["frozen base, linear head", "self-training"]
     guess = class_probabilities(fitted.run, new.texts) >= fitted.run.details["thresholds"]
@@ -192,11 +192,11 @@ def test_unlabelled_text_is_read_once_for_many(make_base: MakeBase) -> None:
 
 
 def test_unlabelled_text_is_for_several_labels_too(make_base: MakeBase) -> None:
-    fitted = fit_recipe(several(40), None, base=make_base(), unlabelled=several(80, 4).texts)
+    fitted = fit_recipe(multilabel(40), None, base=make_base(), unlabelled=multilabel(80, 4).texts)
     assert names_of(fitted) == ["frozen base, linear head", "self-training"]
     step = fitted.run.details["recipe"][1]
     assert step["kept"] == (step["loss"] < step["loss_before"])
-    new = several(60, 1)
+    new = multilabel(60, 1)
     guess = class_logits(fitted.run, None, new.texts) > 0
     assert (guess == targets(new, new.names, multilabel=True)).mean() > 0.8
 

@@ -24,7 +24,7 @@ from rehead.finetune.self_training import (
 )
 from rehead.model.reading import encode
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 KINDS = [("bad", "good"), ("bad", "good", "so")]
 
@@ -75,19 +75,19 @@ def test_both_are_added_at_the_same_size(make_base: MakeBase, names: tuple[str, 
     words = words - words.mean(0)  # but for the bias
     assert 0.5 < size_of(words) / size_of(teacher) < 2
     assert size_of(np.array([[1.0, -1.0], [4.0, 2.0]])) == 1.0
-    np.testing.assert_allclose(size_of(np.array([[1.0, -5.0], [3.0, 1.0]]), several=True), [1.0, 3.0])
+    np.testing.assert_allclose(size_of(np.array([[1.0, -5.0], [3.0, 1.0]]), multilabel=True), [1.0, 3.0])
 
 
 def test_of_several_labels_each_is_learnt_for_itself(make_base: MakeBase) -> None:
     base = make_base()
     assert base.tokenizer is not None
-    probe = find_probe(several(48), base, FitOptions(), words=True)
-    texts = encode(base.tokenizer, several(60, 4).texts)
+    probe = find_probe(multilabel(48), base, FitOptions(), words=True)
+    texts = encode(base.tokenizer, multilabel(60, 4).texts)
     unlabelled = in_space(Seen.by(base.model, texts), probe.examples.space)
     examples, scores = probe.examples, probe.linear.scores(unlabelled)
     found = words_of_guesses(examples, unlabelled, scores)
     shares = 1 / (1 + np.exp(-scores))
-    assert sureness(scores, several=True) == pytest.approx(np.abs(2 * shares - 1))
+    assert sureness(scores, multilabel=True) == pytest.approx(np.abs(2 * shares - 1))
     truth = np.concatenate([shares > 0.5, examples.truth > 0])
     weights = np.concatenate([np.abs(2 * shares - 1), np.full(examples.truth.shape, EXAMPLE)])
     from scipy import sparse
@@ -102,9 +102,9 @@ def test_of_several_labels_each_is_learnt_for_itself(make_base: MakeBase) -> Non
         assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
     _, linear = self_trained(probe, unlabelled)
     teacher = fit_average(examples, probe.found.settings).scores(unlabelled)
-    assert size_of(linear.scores(unlabelled) - teacher, several=True) / size_of(teacher, several=True) == pytest.approx(
-        np.full(3, 1.5), abs=0.5
-    )
+    assert size_of(linear.scores(unlabelled) - teacher, multilabel=True) / size_of(
+        teacher, multilabel=True
+    ) == pytest.approx(np.full(3, 1.5), abs=0.5)
 
 
 def test_classifiers_add_up() -> None:

@@ -11,7 +11,7 @@ from rehead.errors import UserError
 from rehead.finetune.splits import copies, draws, folds, most_folds, split
 from rehead.finetune.targets import some, targets
 from rehead.text.documents import LabelledData
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 
 def labelled(counts: dict[str, int]) -> LabelledData:
@@ -81,7 +81,7 @@ def test_draws_are_nested_and_in_proportion() -> None:
 
 
 def test_several_labels() -> None:
-    data = several(200)
+    data = multilabel(200)
     totals = count(data, np.arange(200))
     for outside, inside in folds(data, 5, 0):
         assert set(outside).isdisjoint(inside)

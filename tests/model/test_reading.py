@@ -125,10 +125,10 @@ def test_windows_are_averaged_and_other_rules_cut(tokenizer: Tokenizer) -> None:
 
 def test_probabilities_by_kind_of_classifier(tokenizer: Tokenizer) -> None:
     one = Run(model("bag", tokenizer, Classifier(classes=3)), tokenizer)
-    several = Run(model("bag", tokenizer, Classifier(classes=3, multilabel=True)), tokenizer)
+    multilabel = Run(model("bag", tokenizer, Classifier(classes=3, multilabel=True)), tokenizer)
     np.testing.assert_allclose(class_probabilities(one, texts()).sum(1), 1, rtol=1e-5)
-    logits = class_logits(several, None, texts())
-    np.testing.assert_allclose(class_probabilities(several, texts()), 1 / (1 + np.exp(-logits)), rtol=1e-5)
+    logits = class_logits(multilabel, None, texts())
+    np.testing.assert_allclose(class_probabilities(multilabel, texts()), 1 / (1 + np.exp(-logits)), rtol=1e-5)
     assert class_probabilities(one, []).shape == (0, 3)
 
 

@@ -313,12 +313,12 @@ def test_mixed_is_the_sum_of_its_parts(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["alone", "mixed"])
-def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpus: Corpus, several: bool) -> None:
+def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpus: Corpus, multilabel: bool) -> None:
     shared = model(corpus, "small")
     assert shared.config.tied
     rows = {"time": TIME, "batch": TIME * ROWS, "seed": SEED}
     made: Objective = Causal(shared, corpus.train, corpus.valid, **rows)
-    if several:
+    if multilabel:
         made = Mixed([made])
     even = math.log(corpus.tokenizer.vocab_size)
 

@@ -13,7 +13,7 @@ from rehead.model.model import Model
 from rehead.model.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
-from tests.finetune.sets import reviews, several
+from tests.finetune.sets import multilabel, reviews
 
 # What a classifier may be made of: the preset, its head, and how it reads long documents.
 KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -39,14 +39,14 @@ TEXTS = [
     "A great film, and a great story of two people: it was Superb, superb!",
     "awful",
     *reviews(4, 3).texts,
-    *several(3, 4).texts,
+    *multilabel(3, 4).texts,
     " ".join(reviews(3, 5).texts),
 ]
 
 
 @functools.cache
 def tokenizer() -> Tokenizer:
-    texts = [*reviews(60).texts, *several(60).texts]
+    texts = [*reviews(60).texts, *multilabel(60).texts]
     return Tokenizer.train([Document(each, "x", 1) for each in texts], vocab=320, lowercase=True, quiet=True)
 
 

@@ -40,7 +40,7 @@ def data(labels: list[tuple[str, ...]], *, multilabel: bool) -> LabelledData:
 
 def test_one_label_each() -> None:
     run = classifier(multilabel=False)
-    assert not Labeller.of(run).several
+    assert not Labeller.of(run).multilabel
     found = measure_labeller(Labeller.of(run), data([("good",), ("bad",), ("good",), ("good",)], multilabel=False))
     assert found.accuracy == 0.75
     assert found.confusion == [[0, 1], [0, 3]]
@@ -50,7 +50,7 @@ def test_one_label_each() -> None:
 
 def test_thresholds_decide_where_there_are_several() -> None:
     run = classifier(multilabel=True)
-    assert Labeller.of(run).several
+    assert Labeller.of(run).multilabel
     truth = data([("good",), ("bad", "good"), ("good",), ()], multilabel=True)
     assert measure_labeller(Labeller.of(run), truth).accuracy == 0.5
     run.details["thresholds"] = [0.2, 0.9]  # now everything is bad, and nothing good

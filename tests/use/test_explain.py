@@ -58,7 +58,7 @@ def test_where_layers_read_words_count_where_they_stand_and_exact_words_wherever
             left = word_scores_without(run.model, given, groups)
         else:
             left = vector_scores_blank(run.model, given, groups, Reading.of(run))
-        return float(fall(scores + left - left[0], good, several=False)[0])
+        return float(fall(scores + left - left[0], good, multilabel=False)[0])
 
     first, last = found.words[0], found.words[-1]
     assert first.weight == pytest.approx(lost([0], exact=False) + lost([0, 3], exact=True) / 2, abs=1e-4)
@@ -117,10 +117,10 @@ def test_what_is_not_read_carries_nothing() -> None:
 def test_log_odds_are_those_of_the_probabilities() -> None:
     scores = np.random.RandomState(0).randn(5, 4)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    assert log_odds(scores, 2, several=False) == pytest.approx(np.log(shares[:, 2] / (1 - shares[:, 2])))
-    assert log_odds(scores, 2, several=True) == pytest.approx(scores[:, 2])
+    assert log_odds(scores, 2, multilabel=False) == pytest.approx(np.log(shares[:, 2] / (1 - shares[:, 2])))
+    assert log_odds(scores, 2, multilabel=True) == pytest.approx(scores[:, 2])
     far = np.array([[0.0, 2000.0], [2000.0, 0.0]])
-    assert log_odds(far, 0, several=False).tolist() == [-2000.0, 2000.0]
+    assert log_odds(far, 0, multilabel=False).tolist() == [-2000.0, 2000.0]
 
 
 def without(explained: Explanation, words: list[int]) -> str:

@@ -127,9 +127,9 @@ def test_it_abstains_below_the_threshold(run: str, tmp_path: Path, capsys: pytes
 
 
 def test_several_labels(tmp_path: Path) -> None:
-    several = tiny_classifier(multilabel=True)
-    several.details["thresholds"] = [0.3, 0.5, 0.7]
-    run = str(save(several, tmp_path / "clf"))
+    multilabel = tiny_classifier(multilabel=True)
+    multilabel.details["thresholds"] = [0.3, 0.5, 0.7]
+    run = str(save(multilabel, tmp_path / "clf"))
     given = write(tmp_path / "in.csv", some_texts(40))
     assert main(["predict", run, given, "--out", str(tmp_path / "o.jsonl"), "--quiet"]) == 0
     seen = set()

@@ -25,11 +25,11 @@ def record(**own: Any) -> Record:
 
 
 def test_one_label_each() -> None:
-    layout = Layout("csv", ["id", "text"], ["neg", "pos"], several=False)
+    layout = Layout("csv", ["id", "text"], ["neg", "pos"], multilabel=False)
     row = layout.row(record(id=7, text='a "b", c'), Prediction(("pos",), [0.25, 0.75]))
     assert layout.header() + row == 'id,text,label,p_neg,p_pos\n7,"a ""b"", c",pos,0.250000,0.750000\n'
     assert layout.row(record(id=8, text=""), Prediction(None, None)) == "8,,,,\n"
-    layout = Layout("jsonl", ["id", "text"], ["neg", "pos"], several=False)
+    layout = Layout("jsonl", ["id", "text"], ["neg", "pos"], multilabel=False)
     assert layout.header() == ""
     assert json.loads(layout.row(record(id=7, text="é"), Prediction(("pos",), [0.25, 0.75]))) == {
         "id": 7,
@@ -47,19 +47,19 @@ def test_several_labels() -> None:
         Prediction((), [0.1, 0.1, 0.1]),
         Prediction(("unsure",), [0.5] * 3),
     ]
-    layout = Layout("csv", ["text"], ["a", "b", "c"], several=True)
+    layout = Layout("csv", ["text"], ["a", "b", "c"], multilabel=True)
     assert layout.header() == "text,labels,p_a,p_b,p_c\n"
     assert [layout.row(record(text="x"), each).split(",")[1] for each in said] == ["a|c", "", "unsure"]
-    layout = Layout("jsonl", ["text"], ["a", "b", "c"], several=True)
+    layout = Layout("jsonl", ["text"], ["a", "b", "c"], multilabel=True)
     found = [json.loads(layout.row(record(text="x"), each))["labels"] for each in said]
     assert found == [["a", "c"], [], ["unsure"]]
 
 
 def test_the_input_keeps_its_names() -> None:
-    layout = Layout("csv", ["label", "predicted_label", "p_a", "text"], ["a", "b"], several=False)
+    layout = Layout("csv", ["label", "predicted_label", "p_a", "text"], ["a", "b"], multilabel=False)
     assert layout.header() == "label,predicted_label,p_a,text,predicted_predicted_label,predicted_p_a,p_b\n"
     assert layout.renamed() == {"label": "predicted_predicted_label", "p_a": "predicted_p_a"}
-    layout = Layout("jsonl", ["text", "label"], ["a", "b"], several=False)
+    layout = Layout("jsonl", ["text", "label"], ["a", "b"], multilabel=False)
     row = json.loads(layout.row(record(text="x", label="old"), Prediction(("a",), [1.0, 0.0])))
     assert (row["label"], row["predicted_label"]) == ("old", "a")
 
@@ -74,10 +74,10 @@ def test_values_of_any_type_become_text() -> None:
         "nan": float("nan"),
         "text": "x",
     }
-    layout = Layout("csv", list(own), ["a"], several=False)
+    layout = Layout("csv", list(own), ["a"], multilabel=False)
     (row,) = csv.reader([layout.row(record(**own), Prediction(("a",), [1.0]))])
     assert row == ["", "true", '[1, "é"]', "2020-02-29", "a\\xff", "nan", "x", "a", "1.000000"]
-    layout = Layout("jsonl", list(own), ["a"], several=False)
+    layout = Layout("jsonl", list(own), ["a"], multilabel=False)
     found = json.loads(layout.row(record(**own), Prediction(("a",), [1.0])), parse_constant=pytest.fail)
     assert found["day"] == "2020-02-29"
     assert found["nan"] is None
@@ -86,7 +86,7 @@ def test_values_of_any_type_become_text() -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), min_size=1))
 def test_csv_can_be_read_back(cells: list[str]) -> None:
-    layout = Layout("csv", [str(place) for place in range(len(cells))], ["a"], several=False)
+    layout = Layout("csv", [str(place) for place in range(len(cells))], ["a"], multilabel=False)
     own = {str(place): cell for place, cell in enumerate(cells)}
     row = layout.row(record(**own), Prediction(("a",), [1.0]))
     assert list(csv.reader(io.StringIO(row, newline=""), strict=True)) == [[*cells, "a", "1.000000"]]
@@ -95,7 +95,7 @@ def test_csv_can_be_read_back(cells: list[str]) -> None:
 def test_half_a_character_can_be_written(tmp_path: Path) -> None:
     own = {"text": "x", "name": "\ud83d!"}
     for format_ in ("csv", "jsonl"):
-        layout = Layout(format_, list(own), ["a"], several=False)  # type: ignore[arg-type]
+        layout = Layout(format_, list(own), ["a"], multilabel=False)  # type: ignore[arg-type]
         row = layout.header() + layout.row(record(**own), Prediction(("a",), [1.0]))
         (tmp_path / f"a.{format_}").write_bytes(encoded(row, compressed=False))
         (back,) = Records(tmp_path / f"a.{format_}", ReadOptions())

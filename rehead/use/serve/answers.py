@@ -98,7 +98,7 @@ class About(BaseModel):
     name: str
     version: str
     labels: list[str]
-    several: bool = Field(description="Whether a text may have any number of labels.")
+    multilabel: bool = Field(description="Whether a text may have any number of labels.")
     can: list[str] = Field(description="Of classify, explain, attention, generate.")
     layers: int
     heads: int

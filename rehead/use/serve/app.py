@@ -89,10 +89,10 @@ def _names(options: ServeOptions) -> tuple[str, ...] | None:
 def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> dict[str, Endpoint]:
     """Add the routes that compute, for FastAPI to document; give what is behind them, for the guard to call."""
     kinds = service.kinds
-    several = service.labeller is not None and service.labeller.several
+    multilabel = service.labeller is not None and service.labeller.multilabel
     offers: dict[str, tuple[type[BaseModel], Callable[..., Awaitable[dict[str, Any]]], type[BaseModel], str, str]] = {
         "classify": (
-            kinds.classify, service.classify, SeveralClassified if several else Classified,
+            kinds.classify, service.classify, SeveralClassified if multilabel else Classified,
             "Label one text, or many", "Requests that arrive together are computed together.",
         ),
         "explain": (

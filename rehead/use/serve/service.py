@@ -106,7 +106,7 @@ class Service:
             "name": self.name,
             "version": rehead.__version__,
             "labels": [] if self.labeller is None else self.labeller.names,
-            "several": self.labeller is not None and self.labeller.several,
+            "several": self.labeller is not None and self.labeller.multilabel,
             "can": self.can,
             "layers": self.layers,
             "heads": self.heads,
@@ -186,7 +186,7 @@ class Service:
         probabilities = None
         if row is not None:
             probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
-        if self.labeller.several:
+        if self.labeller.multilabel:
             return {"labels": labels, "probabilities": probabilities}
         return {"label": None if labels is None else labels[0], "probabilities": probabilities}
 

@@ -23,10 +23,10 @@ from tests.use.serve.running import TEXTS, Running, classifier, running, writer
 def expected(run: Run, texts: list[str]) -> list[dict[str, object]]:
     labeller = Labeller.of(run)
     given = labeller.probabilities(texts)
-    key = "labels" if labeller.several else "label"
+    key = "labels" if labeller.multilabel else "label"
     return [
         {
-            key: list(labels or []) if labeller.several else (labels or [""])[0],
+            key: list(labels or []) if labeller.multilabel else (labels or [""])[0],
             "probabilities": pytest.approx(dict(zip(labeller.names, row.tolist(), strict=True)), abs=2e-6),
         }
         if text

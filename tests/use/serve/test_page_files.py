@@ -147,7 +147,7 @@ def test_a_text_file_has_a_text_in_each_line(page: Page, tmp_path: Path) -> None
     assert page.run("return document.getElementById('download').download") == "films-labelled.csv"
     labeller = Labeller.of(classifier())
     records = Records(str(tmp_path / "films.txt"), ReadOptions())
-    layout = Layout("csv", records.columns(), labeller.names, labeller.several)
+    layout = Layout("csv", records.columns(), labeller.names, labeller.multilabel)
     expected = layout.header()
     for record in records:
         given = labeller.probabilities([record.text])
