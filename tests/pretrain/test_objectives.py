@@ -312,13 +312,13 @@ def test_mixed_is_the_sum_of_its_parts(corpus: Corpus) -> None:
     assert objective.name == "causal+masked"
 
 
-@pytest.mark.parametrize("several", [False, True], ids=["alone", "mixed"])
-def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpus: Corpus, multilabel: bool) -> None:
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "mixed"])
+def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpus: Corpus, mixed: bool) -> None:
     shared = model(corpus, "small")
     assert shared.config.tied
     rows = {"time": TIME, "batch": TIME * ROWS, "seed": SEED}
     made: Objective = Causal(shared, corpus.train, corpus.valid, **rows)
-    if multilabel:
+    if mixed:
         made = Mixed([made])
     even = math.log(corpus.tokenizer.vocab_size)
 

@@ -146,7 +146,7 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
             "inputs": {"ids": "int64 (tokens): one document, whole, without marks"},
             "outputs": {"logits": "float32 (labels)", "probabilities": "float32 (labels)"},
             "labels": run.labels,
-            "several": run.model.head_config.multilabel,
+            "multilabel": run.model.head_config.multilabel,
             "thresholds": thresholds,
             "head": to_dict(run.model.head_config),
             "measured": run.details.get("validation"),
@@ -189,7 +189,7 @@ def _readme(about: dict[str, Any]) -> str:
     if about["what"] == "classifier":
         lines += ["Labels, in the order of the probabilities:", ""]
         lines += [f"    {json.dumps(name, ensure_ascii=False)}" for name in about["labels"]]
-        lines += ["", "A text may have several labels, or none." if about["several"] else "A text has one label.", ""]
+        lines += ["", "A text may have several labels, or none." if about["multilabel"] else "A text has one label.", ""]
     return "\n".join(lines)
 
 

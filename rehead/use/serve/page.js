@@ -93,10 +93,10 @@ function nothing(note) {
 }
 
 function verdict(found) {
-  const given = about.several ? found.labels : [found.label];
+  const given = about.multilabel ? found.labels : [found.label];
   const order = about.labels.slice().sort((a, b) => found.probabilities[b] - found.probabilities[a]);
   $("verdict").textContent = given.length ? given.join(", ") : "none of the labels";
-  const note = about.several
+  const note = about.multilabel
     ? `${given.length} of ${about.labels.length} labels`
     : `with a probability of ${percent(found.probabilities[given[0]])}`;
   $("verdict-note").textContent = note;
@@ -624,11 +624,11 @@ class Output {
   header(row) {
     const taken = new Set(row);
     const free = (name) => { while (taken.has(name)) name = `predicted_${name}`; taken.add(name); return name; };
-    this.line([...row, ...[about.several ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
+    this.line([...row, ...[about.multilabel ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
   }
   row(row, answer) {
     const found = answer && answer.probabilities ? answer : null; // a blank text has none
-    const label = !found ? "" : about.several ? found.labels.join("|") : found.label;
+    const label = !found ? "" : about.multilabel ? found.labels.join("|") : found.label;
     this.line([...row, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
   }
   line(cells) {
@@ -660,7 +660,7 @@ async function begin() {
   show("file", about.can.includes("classify"));
   show("attention", about.can.includes("attention"));
   show("writer", about.can.includes("generate"));
-  if (about.several) $("result-title").textContent = "Its labels";
+  if (about.multilabel) $("result-title").textContent = "Its labels";
   const option = (value, text) => { const made = document.createElement("option"); made.value = value; made.textContent = text; return made; };
   $("layer").replaceChildren(...Array.from({ length: about.layers }, (_, place) => option(place + 1, String(place + 1))));
   $("layer").value = String(Math.max(1, about.layers));

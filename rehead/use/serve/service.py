@@ -106,7 +106,7 @@ class Service:
             "name": self.name,
             "version": rehead.__version__,
             "labels": [] if self.labeller is None else self.labeller.names,
-            "several": self.labeller is not None and self.labeller.multilabel,
+            "multilabel": self.labeller is not None and self.labeller.multilabel,
             "can": self.can,
             "layers": self.layers,
             "heads": self.heads,
