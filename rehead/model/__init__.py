@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rehead.model.base import Base
     from rehead.model.config import Classifier, LanguageModel, ModelConfig, preset, presets
-    from rehead.model.masks import padding_mask, segment_mask, square_mask
+    from rehead.model.masks import padding_mask, square_mask
     from rehead.model.model import HeadChange, Model
     from rehead.model.run import Run, load, save
 
@@ -28,12 +28,11 @@ _HOME = {
     "preset": "config",
     "presets": "config",
     "save": "run",
-    "segment_mask": "masks",
     "square_mask": "masks",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of the house)
-    "ModelConfig", "LanguageModel", "Classifier", "preset", "presets", "square_mask", "padding_mask", "segment_mask",
+    "ModelConfig", "LanguageModel", "Classifier", "preset", "presets", "square_mask", "padding_mask",
     "Base", "Model", "HeadChange", "Run", "load", "save",
 ]  # fmt: skip
 

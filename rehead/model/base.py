@@ -18,7 +18,7 @@ from rehead.model.cache import Cache, KeysAndValues
 from rehead.model.config import ModelConfig
 from rehead.model.dropout import Dropout
 from rehead.model.layers import Layer
-from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
+from rehead.model.masks import padding_mask, square_mask
 from rehead.model.ngrams import NGrams
 from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_turns
 from rehead.model.spread import Spread
@@ -58,42 +58,33 @@ class Base(nn.Module):
             nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(
-        self,
-        ids: Tensor,
-        keep: Tensor | None = None,
-        segments: Tensor | None = None,
-        *,
-        causal: bool,
-        embedded: Tensor | None = None,
+        self, ids: Tensor, keep: Tensor | None = None, *, causal: bool, embedded: Tensor | None = None
     ) -> Tensor:
         """Read tokens: ids (B, T) → (B, T, H).
 
-        `keep` (B, T) is True for real tokens, False for padding; `segments` (B, T) numbers the documents packed
-        into one row, none of which then reads another. What comes out at padding means nothing. `embedded` is what
-        `embed` gives, for somebody who wants to follow it through the layers.
+        `keep` (B, T) is True for real tokens, False for padding. What comes out at padding means nothing. `embedded`
+        is what `embed` gives, for somebody who wants to follow it through the layers.
         """
-        return self._read(ids, keep, segments, causal, None, embedded)
+        return self._read(ids, keep, causal, None, embedded)
 
-    def embed(self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool) -> Tensor:
+    def embed(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool) -> Tensor:
         """Look up tokens and n-grams, without positions: ids (B, T) → (B, T, H)."""
         x: Tensor = self.embedding(ids) * self.scale
         if self.ngrams is not None:
-            x = x + self.ngrams(ids, keep, segments, causal)
+            x = x + self.ngrams(ids, keep, causal)
         return x
 
-    def attention(
-        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool
-    ) -> tuple[Tensor, list[Tensor]]:
+    def attention(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool) -> tuple[Tensor, list[Tensor]]:
         """Read tokens and tell who looked at whom: (B, T, H) and, per layer, (B, heads, T, T); each row sums to 1."""
         weights: list[Tensor] = []
-        return self._read(ids, keep, segments, causal, weights), weights
+        return self._read(ids, keep, causal, weights), weights
 
     def read_on(self, ids: Tensor, cache: Cache) -> Tensor:
         """Read T more tokens under the square mask, behind those in the cache, which takes them up.
 
         ids (B, T) → (B, T, H): what `forward` would give at the last T places if it read all from the beginning.
         """
-        self._check(ids, None, None)
+        self._check(ids, None)
         begin, time = cache.length, ids.shape[1]
         cache.length += time
         if isinstance(self.positions, Learned):
@@ -101,7 +92,7 @@ class Base(nn.Module):
         x: Tensor = self.embedding(ids) * self.scale
         if self.ngrams is not None:
             reach = ids if cache.last is None else torch.cat((cache.last, ids), 1)
-            x = x + self.ngrams(reach, None, None, True)[:, reach.shape[1] - time :]
+            x = x + self.ngrams(reach, None, True)[:, reach.shape[1] - time :]
             cache.last = reach[:, 1 - self.ngrams.longest :]
         positions = torch.arange(begin, cache.length, device=ids.device)[None]
         if self.positions is not None:
@@ -122,25 +113,22 @@ class Base(nn.Module):
         self,
         ids: Tensor,
         keep: Tensor | None,
-        segments: Tensor | None,
         causal: bool,
         weights: list[Tensor] | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        self._check(ids, keep, segments)
-        x: Tensor = self.embed(ids, keep, segments, causal=causal) if embedded is None else embedded
-        positions = count_positions(ids, keep, segments)
+        self._check(ids, keep)
+        x: Tensor = self.embed(ids, keep, causal=causal) if embedded is None else embedded
+        positions = count_positions(ids, keep)
         if self.positions is not None:
             x = self.positions(x, positions)
         x = self.dropout(x)
         if not self.layers:
             return x
         turns = self._turns(positions)
-        mask = combine(
-            None if keep is None else padding_mask(keep), None if segments is None else segment_mask(segments)
-        )
+        mask = None if keep is None else padding_mask(keep)
         if causal and mask is not None:
-            mask, causal = combine(square_mask(ids.shape[1], ids.device), mask), False
+            mask, causal = square_mask(ids.shape[1], ids.device) + mask, False
         mask = None if mask is None else mask.to(x.dtype)
         for layer in self.layers:
             if weights is None and isinstance(layer, Layer) and layer.passes():
@@ -153,13 +141,12 @@ class Base(nn.Module):
             return None
         return rotary_turns(positions, self.config.nhid // self.config.nhead)
 
-    def _check(self, ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> None:
+    def _check(self, ids: Tensor, keep: Tensor | None) -> None:
         """Name a wrong shape here, where it is the caller's, and not ten calls further down."""
         if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
             raise ConfigError(f"ids are {tuple(ids.shape)} {ids.dtype}. Expected (batch, time) of int64 or int32.")
-        for name, given in (("keep", keep), ("segments", segments)):
-            if given is not None and given.shape != ids.shape:
-                raise ConfigError(f"{name} is {tuple(given.shape)}. Expected the shape of ids, {tuple(ids.shape)}.")
+        if keep is not None and keep.shape != ids.shape:
+            raise ConfigError(f"keep is {tuple(keep.shape)}. Expected the shape of ids, {tuple(ids.shape)}.")
         if keep is not None and keep.dtype != torch.bool:
             raise ConfigError(f"keep is {keep.dtype}. Expected bool: True for real tokens, False for padding.")
         # On an accelerator looking at the ids would make it wait.

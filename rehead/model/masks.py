@@ -18,25 +18,4 @@ def square_mask(n: int, device: torch.device | None = None) -> Tensor:
 
 def padding_mask(keep: Tensor) -> Tensor:
     """Hide the padding: keep (batch, keys), True for real tokens → (batch, 1, 1, keys)."""
-    return _additive(keep)[:, None, None, :]
-
-
-def segment_mask(segments: Tensor) -> Tensor:
-    """Keep looks inside a segment: segments (batch, time), numbers → (batch, 1, time, time).
-
-    For rows packed with several documents, so that none reads another.
-    """
-    return _additive(segments[:, :, None] == segments[:, None, :])[:, None]
-
-
-def combine(*masks: Tensor | None) -> Tensor | None:
-    """Add masks up, `None` standing for "everything is allowed"."""
-    total: Tensor | None = None
-    for mask in masks:
-        if mask is not None:
-            total = mask if total is None else total + mask
-    return total
-
-
-def _additive(allowed: Tensor) -> Tensor:
-    return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
+    return torch.zeros(keep.shape, device=keep.device).masked_fill_(~keep, float("-inf"))[:, None, None, :]

@@ -44,9 +44,7 @@ class Model(nn.Module):
         if head is not None:
             self.head = build_head(config, head)
 
-    def forward(
-        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None, *, causal: bool | None = None
-    ) -> Tensor:
+    def forward(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool | None = None) -> Tensor:
         """ids (B, T) → logits: (B, T, V) of a language model, (B, K) of a classifier.
 
         `causal` left out means: as the head reads by nature, which is causal for a language model and what its
@@ -54,11 +52,9 @@ class Model(nn.Module):
         """
         if self.head is None:
             raise ConfigError("this model is a bare base. Give it a head with replace_head(...), or call model.base.")
-        if segments is not None and isinstance(self.head_config, Classifier):
-            raise ConfigError("segments pack several documents into a row, but a classifier answers once for each row.")
         if isinstance(self.head, ClassifierHead) and self.head.reads_rows:
             return self._by_rows(self.head, ids, keep, causal)
-        hidden = self.base(ids, keep, segments, causal=self.reads_causally if causal is None else causal)
+        hidden = self.base(ids, keep, causal=self.reads_causally if causal is None else causal)
         logits: Tensor = self.head(hidden, keep, self.base.embedding.weight)
         return logits
 

@@ -68,26 +68,16 @@ class NGrams(nn.Embedding):
         return self.rows[ngram_buckets(ids, n, len(self.rows))].long()
 
     def forward(  # type: ignore[override] # more to know than which rows
-        self, ids: Tensor, keep: Tensor | None, segments: Tensor | None, causal: bool
+        self, ids: Tensor, keep: Tensor | None, causal: bool
     ) -> Tensor:
-        """ids (B, T) → (B, T, H). Runs over padding or over a document's end do not count."""
+        """ids (B, T) → (B, T, H). Runs over padding do not count."""
         total = torch.zeros(*ids.shape, self.weight.shape[1], device=ids.device, dtype=self.weight.dtype)
         for n in range(2, min(self.longest, ids.shape[1]) + 1):
             # (B, T − n + 1, H)
             vectors = F.embedding(self.find_rows(ids, n), self.weight, self.padding_idx, sparse=self.sparse)
-            if (whole := _whole(keep, segments, n)) is not None:
-                vectors = vectors * whole[..., None]
+            if keep is not None:
+                vectors = vectors * keep.unfold(1, n, 1).all(-1)[..., None]
             places = [n - 1] if causal else range(n)
             for place in places:
                 total = total + F.pad(vectors, (0, 0, place, n - 1 - place)) / len(places)
         return total
-
-
-def _whole(keep: Tensor | None, segments: Tensor | None, n: int) -> Tensor | None:
-    """Tell which runs of n hold real tokens of one document only: (B, T − n + 1)."""
-    whole = None if keep is None else keep.unfold(1, n, 1).all(-1)
-    if segments is None:
-        return whole
-    runs = segments.unfold(1, n, 1)
-    one = (runs == runs[..., :1]).all(-1)
-    return one if whole is None else whole & one

@@ -6,7 +6,7 @@
     none         nothing: the tokens are a set
 
 Shapes: B batch, T time, H hidden width, D width of one head. Positions are whole numbers (B or 1, T), counted from
-0 at a document's first token, so a document gets the same ones wherever padding or other documents stand. One row of
+0 at a document's first token, so a document gets the same ones wherever padding stands. One row of
 them, which serves the whole batch, may begin anywhere. Of several rows none has a position of T or more, so that a
 table of T rows serves them all; building it anew costs T·H sines, little beside a layer's T·H·H.
 """
@@ -23,17 +23,12 @@ WAVELENGTH = 10_000.0  # of the slowest turn, in positions per radian, as in "At
 Turns = tuple[Tensor, Tensor]
 
 
-def count_positions(ids: Tensor, keep: Tensor | None, segments: Tensor | None) -> Tensor:
+def count_positions(ids: Tensor, keep: Tensor | None) -> Tensor:
     """Number the tokens of each document from 0, skipping padding: (B, T), or (1, T) where all rows agree."""
-    if keep is None and segments is None:
+    if keep is None:
         return torch.arange(ids.shape[1], device=ids.device)[None]
-    real = torch.ones_like(ids, dtype=torch.long) if keep is None else keep.long()
-    before = real.cumsum(1) - real  # real tokens before each place
-    if segments is not None:
-        begins = torch.ones_like(segments, dtype=torch.bool)
-        begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
-        before = before - torch.where(begins, before, 0).cummax(1).values  # … in its own document
-    return before * real
+    real = keep.long()
+    return (real.cumsum(1) - real) * real  # how many real tokens stand before each
 
 
 def sinusoidal_table(length: int, nhid: int, device: torch.device | None = None) -> Tensor:

@@ -2,14 +2,13 @@
 
     documents   a a a . b b . c c c c c .        (. is the end mark)
     rows of 4   a a a .|b b . c|c c c c|(.)      the last one is too short: it is lost, in this epoch
-    segments    0 0 0 0|0 0 0 1|0 0 0 0          which document of the row: attention can be kept inside it
+    segments    0 0 0 0|0 0 0 1|0 0 0 0          which document of the row
 
 The text is a ring that every epoch opens at another place, so that rows begin elsewhere and something else is lost:
 always less than a row. Rows are then taken in a shuffled order (`rehead.text.order`).
 
 The order of the documents inside the ring stays that of the corpus. Shuffling them too would take an index of all
-documents for every epoch, and a random read for every document instead of one per row; and where attention is kept
-inside a document its neighbours in the row do not matter.
+documents for every epoch, and a random read for every document instead of one per row.
 
 A row is read with one token more than its length, since next-token prediction needs it: `ids[:, :-1]` are the inputs
 and `ids[:, 1:]` the targets. As inputs, and as targets too, the rows of an epoch have every token once.

@@ -247,33 +247,6 @@ def test_padding_changes_nothing(preset_name: str, positions: str, causal: bool,
             assert (padded[keep[row]] - alone).abs().max() < CLOSE
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_packed_documents_do_not_see_each_other(preset_name: str, positions: str, causal: bool) -> None:
-    base = alive(miniature(preset_name, positions=positions)).base
-    documents = [torch.randint(50, (length,)) for length in (5, 1, 8)]
-    packed = torch.cat(documents)[None]
-    segments = torch.tensor([[0] * 5 + [1] + [2] * 8])
-    with torch.no_grad():
-        together = base(packed, segments=segments, causal=causal)[0].split([5, 1, 8])
-        for ours, document in zip(together, documents, strict=True):
-            assert (ours - base(document[None], causal=causal)[0]).abs().max() < CLOSE
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_packed_documents_with_padding_between(preset_name: str, positions: str, causal: bool) -> None:
-    """Padding at the end of a document, and at the beginning of the next, in one row."""
-    base = alive(miniature(preset_name, positions=positions)).base
-    first, second = torch.randint(50, (3,)), torch.randint(50, (4,))
-    gap = torch.randint(50, (2,))
-    packed = torch.cat((first, gap, second))[None]
-    keep = torch.tensor([[True] * 3 + [False] * 2 + [True] * 4])
-    for segments in ([0] * 4 + [1] * 5, [0] * 5 + [1] * 4, [0] * 3 + [1] * 6):
-        with torch.no_grad():
-            together = base(packed, keep, torch.tensor([segments]), causal=causal)[0]
-            assert (together[:3] - base(first[None], causal=causal)[0]).abs().max() < CLOSE
-            assert (together[5:] - base(second[None], causal=causal)[0]).abs().max() < CLOSE
-
-
 def test_ids_may_be_int32(preset_name: str, ids: Tensor) -> None:
     base = alive(miniature(preset_name, ntokens=2**20, nhid=8)).base
     large = ids * 20_000

@@ -72,12 +72,6 @@ def test_padding_does_not_reach_the_logits(preset_name: str, pooling: str, causa
     assert torch.allclose(alone, beside, atol=1e-5)
 
 
-def test_a_classifier_refuses_packed_rows() -> None:
-    model = alive(miniature("lab"), Classifier(classes=2))
-    with pytest.raises(ConfigError, match="once for each row"):
-        model(torch.zeros(1, 3, dtype=torch.long), segments=torch.tensor([[0, 0, 1]]))
-
-
 def test_dropout_of_the_head_is_on_in_training() -> None:
     head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean", dropout=0.9))
     hidden = torch.randn(2, 3, 16)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.attention import attention_weights
-from rehead.model.masks import combine, padding_mask, segment_mask, square_mask
+from rehead.model.masks import padding_mask, square_mask
 
 INF = float("-inf")
 
@@ -26,18 +26,10 @@ def test_padding_mask_by_hand() -> None:
     assert padding_mask(keep).tolist() == [[[[0, 0, INF]]], [[[INF, 0, 0]]]]
 
 
-def test_segment_mask_by_hand() -> None:
-    mask = segment_mask(torch.tensor([[0, 0, 1]]))
-    assert mask.tolist() == [[[[0, 0, INF], [0, 0, INF], [INF, INF, 0]]]]
-
-
 def test_masks_combine_to_what_all_allow() -> None:
     keep = torch.tensor([[True, True, False]])
-    both = combine(square_mask(3), padding_mask(keep))
-    assert both is not None
+    both = square_mask(3) + padding_mask(keep)
     assert both.tolist() == [[[[0, INF, INF], [0, 0, INF], [0, 0, INF]]]]
-    assert combine(None, None) is None
-    assert combine(None, both) is both
 
 
 def one_row_with_nothing() -> tuple[Tensor, Tensor, Tensor, Tensor]:

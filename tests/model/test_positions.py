@@ -44,16 +44,12 @@ def test_rotary_as_complex_numbers() -> None:
     assert torch.allclose(ours, torch.cat((turned.real, turned.imag), -1), atol=1e-5)
 
 
-def test_positions_skip_padding_and_restart_in_segments() -> None:
+def test_positions_skip_padding() -> None:
     ids = torch.zeros(2, 5, dtype=torch.long)
-    assert count_positions(ids, None, None).tolist() == [[0, 1, 2, 3, 4]]
+    assert count_positions(ids, None).tolist() == [[0, 1, 2, 3, 4]]
     keep = torch.tensor([[False, False, True, True, True], [True, True, True, False, False]])
-    assert count_positions(ids, keep, None).tolist()[0][2:] == [0, 1, 2]
-    assert count_positions(ids, keep, None).tolist()[1][:3] == [0, 1, 2]
-    both = count_positions(ids, keep, torch.tensor([[0, 1, 1, 1, 2], [0, 0, 1, 1, 1]]))
-    assert both.tolist() == [[0, 0, 0, 1, 0], [0, 1, 0, 0, 0]]
-    segments = torch.tensor([[4, 4, 7, 7, 7], [0, 1, 1, 1, 2]])
-    assert count_positions(ids, None, segments).tolist() == [[0, 1, 0, 1, 2], [0, 0, 1, 2, 0]]
+    assert count_positions(ids, keep).tolist()[0][2:] == [0, 1, 2]
+    assert count_positions(ids, keep).tolist()[1][:3] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary", "none"])
