@@ -138,7 +138,7 @@ class Classify(Objective):
 
     def _mode(self) -> Mode:
         assert isinstance(self.model.head, ClassifierHead)  # noqa: S101 (for the type checker)
-        if self.freeze == "base" and self.model.head.query is None:
+        if self.freeze == "base":
             return "vectors"
         base, mean = self.model.base, self.model.head.config.pooling in ("mean", "distinct")
         return "bag" if mean and is_bag(base) and (not len(base.layers) or self.freeze == "layers") else "padded"

@@ -199,9 +199,8 @@ def _language_model_head(config: ModelConfig, head: LanguageModel) -> list[Part]
 
 
 def _classifier_head(config: ModelConfig, head: Classifier) -> list[Part]:
-    parts = [Part("pooling query", (("nhid",),), ("head.query",))] if head.pooling == "attention" else []
-    wide: Product = (2,) if head.pooling == "max+mean" else ()
-    products: tuple[Product, ...] = ((*wide, "nhid", "classes"), ("classes",))
+    parts = []
+    products: tuple[Product, ...] = (("nhid", "classes"), ("classes",))
     if head.words:
         rows = (("ntokens", "classes"), ("nbuckets", "classes")) if config.ngrams > 1 else (("ntokens", "classes"),)
         parts.append(Part("words", rows, ("head.words.weight",)))
@@ -273,14 +272,11 @@ def work(config: ModelConfig, classifier: Classifier, workload: Workload | None 
             (6, "nlayers", 2, "length", "nhid"),  # scores, and the sum they weigh
         ]
     every: Product = (6, "nhid", "ntokens")
-    wide: Product = (2,) if classifier.pooling == "max+mean" else ()
-    # A score for each token, and the sum they weigh.
-    pooling: list[Product] = [(6, 2, "nhid")] if classifier.pooling == "attention" else []
     heads: dict[str, list[Product]] = {
         "causal": [every],
         "masked": [(*every, "masked")],
         "hybrid": [(*every, "causal_rows"), (*every, "masked", "masked_rows")],
         "document": [(6, "nhid", "candidates", "/length")],
-        "classify": [*pooling, (6, *wide, "nhid", "classes", "/length")],
+        "classify": [(6, "nhid", "classes", "/length")],
     }
     return [Work(name, Formula(tuple(body), dials), Formula(tuple(head), dials)) for name, head in heads.items()]

@@ -19,7 +19,7 @@ from rehead.errors import ConfigError, shown
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 FeedForward = Literal["relu", "gelu", "swiglu"]
 Norm = Literal["post", "pre"]
-Pooling = Literal["last", "mean", "max+mean", "attention", "distinct"]
+Pooling = Literal["last", "mean", "distinct"]
 
 C = TypeVar("C")
 

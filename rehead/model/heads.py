@@ -51,12 +51,9 @@ class ClassifierHead(nn.Module):
         super().__init__()
         self.config = head
         self.dropout = nn.Dropout(head.dropout)
-        width = 2 * config.nhid if head.pooling == "max+mean" else config.nhid
-        # The question that attention pooling asks of every token; zero asks nothing, which is the mean.
-        self.query = nn.Parameter(torch.zeros(config.nhid)) if head.pooling == "attention" else None
-        self.linear = nn.Linear(width, head.classes)
+        self.linear = nn.Linear(config.nhid, head.classes)
         self.words = Words(config, head.classes) if head.words else None
-        self.register_buffer("centre", torch.zeros(width) if head.unit else None)
+        self.register_buffer("centre", torch.zeros(config.nhid) if head.unit else None)
 
     def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
         """Hidden (B, T, H), keep (B, T) or None → logits (B, K), without what words score."""
@@ -75,24 +72,14 @@ class ClassifierHead(nn.Module):
         return self.words is not None or self.config.pooling == "distinct"
 
     def pool(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Make one vector of a document: (B, T, H) → (B, H), or (B, 2H) for max+mean. No token at all gives zeros."""
+        """Make one vector of a document: (B, T, H) → (B, H). No token at all gives zeros."""
         if keep is None:
             keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
         if not hidden.shape[1]:
-            return hidden.new_zeros(len(hidden), self.linear.in_features)
-        if self.query is not None:
-            scores = (hidden @ self.query[:, None])[..., 0].masked_fill(~keep, -torch.inf)
-            weights = scores.masked_fill(~keep.any(1, keepdim=True), 0.0).softmax(1) * keep
-            return (weights[:, None] @ hidden.masked_fill(~keep[..., None], 0.0))[:, 0]
+            return hidden.new_zeros(len(hidden), hidden.shape[2])
         if self.config.pooling == "distinct":
             raise ConfigError("the mean of distinct rows is no mean of hidden states. Call the model.")
-        if self.config.pooling == "last":
-            return _last(hidden, keep)
-        if self.config.pooling == "mean":
-            return _mean(hidden, keep)
-        highest = hidden.masked_fill(~keep[..., None], -torch.inf).amax(1)
-        highest = highest.masked_fill(~keep.any(1, keepdim=True), 0.0)
-        return torch.cat((highest, _mean(hidden, keep)), dim=1)
+        return _last(hidden, keep) if self.config.pooling == "last" else _mean(hidden, keep)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Logits (B, K) → probabilities: shares of one whole, or one yes-or-no for each label."""

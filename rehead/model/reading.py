@@ -227,7 +227,7 @@ def cut(ids: Sequence[Ints], longest: int, long: LongRule) -> tuple[Pieces, list
 
 
 def pooled_parts(model: Model, parts: Sequence[Ints], batch_tokens: int = 16_384) -> Floats:
-    """Pool documents, or pieces of them, as the classifier does: (P, H), or twice as wide for max+mean.
+    """Pool documents, or pieces of them, as the classifier does: (P, H).
 
     The model is to be in evaluation mode.
     """

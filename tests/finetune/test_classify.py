@@ -83,15 +83,6 @@ def test_vectors_are_what_padded_reading_gives(name: str, make_base: MakeBase) -
     same(step(fast, [fast.read(0)]), step(plain, every_document(plain)), head)
 
 
-def test_attention_pooling_of_a_frozen_base_still_learns_its_question(make_base: MakeBase) -> None:
-    made = objective(make_base("bag"), freeze="base", pooling="attention")
-    assert made.mode == "padded"
-    for parameter in made.idle():
-        parameter.requires_grad_(False)
-    learnt = {f"model.head.{each}" for each in ("query", "linear.weight", "linear.bias")}
-    assert set(step(made, [made.read(0)])) == {"loss", *learnt}
-
-
 @pytest.mark.parametrize("freeze", ["base", "layers", "none"])
 @pytest.mark.parametrize("data", [reviews(40, names=("bad", "good", "so")), multilabel(40)], ids=["one", "several"])
 def test_parts_of_a_step_add_up(freeze: Any, data: LabelledData, make_base: MakeBase) -> None:

@@ -83,7 +83,7 @@ configs = st.builds(
 classifiers = st.builds(
     Classifier,
     classes=st.integers(2, 1000),
-    pooling=st.sampled_from(["last", "mean", "max+mean", "attention"]),
+    pooling=st.sampled_from(["last", "mean"]),
     multilabel=st.booleans(),
 )
 
@@ -128,11 +128,10 @@ def test_formulas_are_seen_three_ways() -> None:
 
 
 @pytest.mark.parametrize("name", ["lab", "small", "bag"])
-@pytest.mark.parametrize("pooling", ["mean", "max+mean", "attention"])
-def test_work_equals_what_torch_counts(name: str, pooling: Any) -> None:
+def test_work_equals_what_torch_counts(name: str) -> None:
     """Forward and backward of a live model, counted by torch; attention spelt out, since it cannot count the kernel."""
     config = miniature(name, dropout=0.0)
-    classifier = Classifier(classes=3, pooling=pooling)
+    classifier = Classifier(classes=3, pooling="mean")
     length, batch = 8, 4
     counted = {each.objective: each for each in work(config, classifier, Workload(length=length))}
     ids = torch.randint(50, (batch, length))

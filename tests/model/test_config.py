@@ -42,7 +42,7 @@ from rehead.model.config import (
         ({"positions": ["rotary"]}, ["positions=['rotary']", "rotary"]),
         ({"feedforward": "tanh"}, ["feedforward='tanh'", "relu, gelu, swiglu"]),
         ({"norm": "both"}, ["norm='both'", "post, pre"]),
-        ({"pooling": "sum"}, ["pooling='sum'", "max+mean"]),
+        ({"pooling": "sum"}, ["pooling='sum'", "last, mean, distinct"]),
         ({"ngrams": 2}, ["ngrams=2", "nbuckets=0"]),
         ({"nbuckets": 100}, ["ngrams=1", "nbuckets=100"]),
         ({"ffmult": 0.001}, ["ffmult=0.001"]),

@@ -9,19 +9,12 @@ from rehead.model import Classifier, LanguageModel, Model
 from rehead.model.heads import ClassifierHead, LanguageModelHead
 from tests.model.conftest import alive, miniature
 
-POOLINGS = ["last", "mean", "max+mean", "attention"]
+POOLINGS = ["last", "mean"]
 
 
-def by_hand(pooling: str, document: Tensor, query: Tensor | None) -> Tensor:
+def by_hand(pooling: str, document: Tensor) -> Tensor:
     """Pool one unpadded document (T, H)."""
-    if pooling == "last":
-        return document[-1]
-    if pooling == "mean":
-        return document.mean(0)
-    if pooling == "max+mean":
-        return torch.cat((document.max(0).values, document.mean(0)))
-    assert query is not None
-    return (document @ query).softmax(0) @ document
+    return document[-1] if pooling == "last" else document.mean(0)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -29,15 +22,13 @@ def by_hand(pooling: str, document: Tensor, query: Tensor | None) -> Tensor:
 def test_pooling_by_hand(pooling: str, side: str) -> None:
     torch.manual_seed(0)
     head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
-    if head.query is not None:
-        torch.nn.init.normal_(head.query)
     hidden, keep = torch.randn(3, 7, 16), torch.zeros(3, 7, dtype=torch.bool)
     for row, length in enumerate((7, 4, 1)):
         keep[row, slice(0, length) if side == "right" else slice(7 - length, 7)] = True
     with torch.no_grad():
         pooled = head.pool(hidden, keep)
         for row in range(3):
-            assert torch.allclose(pooled[row], by_hand(pooling, hidden[row, keep[row]], head.query), atol=1e-5)
+            assert torch.allclose(pooled[row], by_hand(pooling, hidden[row, keep[row]]), atol=1e-5)
         assert torch.allclose(head.pool(hidden), head.pool(hidden, torch.ones(3, 7, dtype=torch.bool)))
 
 
@@ -78,13 +69,6 @@ def test_dropout_of_the_head_is_on_in_training() -> None:
     assert not torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
     head.eval()
     assert torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
-
-
-def test_attention_pooling_starts_as_the_mean() -> None:
-    attention = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="attention"))
-    mean = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean"))
-    hidden = torch.randn(2, 5, 16)
-    assert torch.allclose(attention.pool(hidden), mean.pool(hidden), atol=1e-6)
 
 
 def test_probabilities_of_one_label_and_of_many() -> None:

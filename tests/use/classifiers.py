@@ -28,8 +28,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "layers": ("small", {"pooling": "mean"}, {"longest": 9, "long": "windows"}),
     "layers, whole direction": ("small", {"pooling": "mean", "unit": True}, {"longest": 9, "long": "windows"}),
     "layers, words": ("small", {"pooling": "mean", "unit": True, "words": True}, {"longest": 9, "long": "tail"}),
-    "layers, attention": ("small", {"pooling": "attention"}, {"longest": 9, "long": "head"}),
-    "layers, both": ("lab", {"pooling": "max+mean", "causal": True}, {"longest": 9, "long": "head+tail"}),
+    "layers, head": ("small", {"pooling": "mean"}, {"longest": 9, "long": "head"}),
+    "lab, mean": ("lab", {"pooling": "mean", "causal": True}, {"longest": 9, "long": "head+tail"}),
     "lab": ("lab", {"pooling": "last", "causal": True}, {"longest": 9, "long": "windows"}),
     "learned positions": ("learned", {"pooling": "mean", "multilabel": True}, {}),
 }

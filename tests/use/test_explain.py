@@ -108,7 +108,7 @@ def test_words_are_places_in_the_text_as_it_was_given() -> None:
 
 
 def test_what_is_not_read_carries_nothing() -> None:
-    run = classifier("layers, attention")  # the first nine tokens alone
+    run = classifier("layers, head")  # the first nine tokens alone
     [found] = explain(Labeller.of(run), [TEXTS[-1]])
     assert found.words[0].weight
     assert not any(each.weight for each in found.words[9:])

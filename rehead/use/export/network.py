@@ -254,16 +254,10 @@ def _feed(g: Graph, name: str, layer: Layer, x: str) -> str:
 
 
 def _pool(g: Graph, head: ClassifierHead, hidden: str) -> str:
-    """Make one vector of each piece, all of whose tokens are real: (P, L, H) → (P, H), or twice as wide."""
-    if head.query is not None:
-        scores = g.op("MatMul", hidden, _array(head.query)[:, None])  # (P, L, 1)
-        return g.op("ReduceSum", g.op("Mul", g.op("Softmax", scores, axis=1), hidden), [1], keepdims=0)
+    """Make one vector of each piece, all of whose tokens are real: (P, L, H) → (P, H)."""
     if head.config.pooling == "last":
         return g.op("Gather", hidden, -1, axis=1)
-    mean = g.op("ReduceMean", hidden, axes=[1], keepdims=0)
-    if head.config.pooling == "mean":
-        return mean
-    return g.op("Concat", g.op("ReduceMax", hidden, axes=[1], keepdims=0), mean, axis=1)
+    return g.op("ReduceMean", hidden, axes=[1], keepdims=0)
 
 
 def _different_rows(g: Graph, base: Base, pieces: str) -> tuple[str, str]:
