@@ -46,7 +46,7 @@ from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
 from rehead.model import load
 from rehead.model.reading import class_logits, encode_texts
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.datasets import labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rehead import finetune, pretrain
     from rehead.finetune.estimator import TextClassifier
-    from rehead.model import Run, load, preset, presets, save
+    from rehead.model import preset, presets
+    from rehead.runs.run import Run, load, save
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> object:
         from rehead.finetune.estimator import TextClassifier
 
         return TextClassifier
+    if name in ("Run", "load", "save"):
+        import rehead.runs.run
+
+        return getattr(rehead.runs.run, name)
     if name in __all__:
         import rehead.model
 

@@ -52,7 +52,7 @@ def compare(
     from rehead.compare.experiment import WORK, list_trials, open_directory, run_trials
     from rehead.compare.methods import list_methods
     from rehead.compare.scoring import score
-    from rehead.model.run import load
+    from rehead.runs.run import load
 
     runs = {name: load(name) for name in options.base}
     for name, run in runs.items():

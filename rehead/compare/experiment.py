@@ -29,10 +29,9 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment, from_json
 from rehead.disk import check_free, read_signed, write_signed
 from rehead.errors import UserError
-from rehead.finetune.features import Pool
-from rehead.finetune.recipe import see_unlabelled
-from rehead.model.run import Run
+from rehead.finetune.candidates.self_training import sample
 from rehead.progress import progress
+from rehead.runs.run import Run
 
 PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
 OURS = (PLAN, WORK, RESULTS, REPORT)
@@ -98,7 +97,6 @@ def run_trials(
     counts = sorted({trial.labels for trial in trials})
     found: dict[Trial, Outcome] = {}
     drawn: dict[int, Any] = {}
-    seen: dict[str | None, Pool] = {}
     with progress("comparing", len(trials), unit="trainings", quiet=options.quiet) as bar:
         for trial in trials:
             path = work / trial.name
@@ -114,10 +112,8 @@ def run_trials(
                 method = by_key[trial.method]
                 run = runs.get(method.run or "")
                 more = None
-                if method.kind == "recipe" and run is not None and parts.unlabelled is not None:
-                    if method.run not in seen:  # once, for all trainings
-                        seen = {method.run: see_unlabelled(run, parts.unlabelled.texts, options.seed, UNLABELLED)}
-                    more = seen[method.run]
+                if method.kind == "recipe" and parts.unlabelled is not None:  # the same for all trainings: read once
+                    more = sample(parts.unlabelled.texts, UNLABELLED, options.seed)
                 learner = learn(method, run, train, valid, trial.seed, options, more)
                 outcome = _answers(learner, parts)
                 _write(path, outcome)

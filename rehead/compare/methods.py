@@ -1,6 +1,6 @@
 """Each way from labels to a classifier, behind one function: `learn`.
 
-Scratch and pretrained are the same call of `rehead.finetune.fit.fit` with the same options; only the weights that they
+Scratch and pretrained are the same call of `fit_classifier` with the same options; only the weights that they
 start from differ.
 """
 
@@ -19,14 +19,12 @@ from rehead.compare.baselines import fit_baseline
 from rehead.compare.kinds import ABOUT, BASELINES, TITLES, Kind
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method, Moment
-from rehead.finetune.features import Pool
-from rehead.finetune.fit import Fitted, Point, fit
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
 from rehead.model.config import to_dict
-from rehead.model.reading import class_probabilities, is_bag
-from rehead.model.run import Run
+from rehead.runs.run import Run
+from rehead.runs.scoring import class_probabilities
 from rehead.text.documents import LabelledData
 
 
@@ -72,11 +70,11 @@ def learn(
     valid: LabelledData,
     seed: int,
     options: CompareOptions,
-    unlabelled: Pool | None = None,
+    unlabelled: Sequence[str] | None = None,
 ) -> Learner:
     """Train a method on these labels.
 
-    `run` is the one that it starts from, or whose shape it has; `unlabelled` is what it has read of more text, for the
+    `run` is the one that it starts from, or whose shape it has; `unlabelled` is text for the self-training of the
     default recipe.
     """
     began = time.perf_counter()
@@ -84,16 +82,22 @@ def learn(
         baseline = fit_baseline(method.kind, train, train.names, seed)
         return Learner(baseline.predict, baseline.seconds, notes=baseline.notes)
     assert run is not None, method  # noqa: S101 (every other method has one)
-    length = None if is_bag(run.model.base) else options.length
-    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=length, lr=options.lr, seed=seed)
-    if method.kind == "scratch":
-        return _learner(fit(train, valid, like=run, options=settings), began, curve=True)
-    if method.kind == "pretrained":
-        return _learner(fit(train, valid, base=run, options=settings), began, curve=True)
+    settings = FitOptions(seed=seed)
+    if method.kind in ("scratch", "pretrained"):
+        length = options.length if run.model.config.reads == "layers" else None
+        settings = FitOptions(
+            freeze="layers" if run.model.config.reads == "bag" else "none",
+            epochs=options.epochs,
+            batch=options.batch,
+            length=length,
+            lr=options.lr,
+            seed=seed,
+        )
+        base = None if method.kind == "scratch" else run
+        return _learner(fit_classifier(train, valid, base=base, like=run, options=settings), began, curve=True)
     if method.kind == "frozen":
-        return _learner(fit_probe(train, None, base=run, options=FitOptions(seed=seed)), began)
-    recipe = fit_recipe(train, None, base=run, options=FitOptions(seed=seed), unlabelled=unlabelled)
-    return _learner(recipe, began)
+        settings.freeze = "base"
+    return _learner(fit_classifier(train, None, base=run, options=settings, unlabelled=unlabelled), began)
 
 
 def _learner(fitted: Fitted, began: float, *, curve: bool = False) -> Learner:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehead.finetune.logistic import log_losses
 from rehead.finetune.measures import calibration_error
+from rehead.finetune.targets import balance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,10 +94,8 @@ def fold_temperature(head: ClassifierHead, temperature: float) -> None:
     import torch
 
     with torch.no_grad():
-        head.linear.weight.div_(temperature)
-        head.linear.bias.div_(temperature)
-        if head.words is not None:
-            head.words.weight.div_(temperature)
+        for parameter in head.parameters():
+            parameter.div_(temperature)
 
 
 def probabilities(logits: NDArray[Any], *, multilabel: bool) -> Floats:
@@ -127,3 +127,11 @@ def _loss(logits: Floats, truth: NDArray[Any], temperature: float, weights: NDAr
 def _two(sure: float) -> float:
     """What one right and one wrong guess of this sureness lose together."""
     return float(np.logaddexp(0, -sure) + np.logaddexp(0, sure))
+
+
+def calibrated_losses(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
+    """Give the log loss of each held-out example under the best temperature: (n,)."""
+    known = ~np.isnan(logits[:, 0])
+    logits, truth = logits[known], truth[known]
+    temperature = find_temperature(logits, truth, balance(truth) if balanced else 1.0)
+    return log_losses(logits / temperature, truth, balanced=balanced)

@@ -9,7 +9,7 @@ from rehead.progress import duration
 from rehead.training.again import say_again
 
 if TYPE_CHECKING:
-    from rehead.finetune.fit import Fitted
+    from rehead.finetune.fitted import Fitted
 
 __all__ = ["FinetuneOptions", "command"]
 
@@ -33,8 +33,8 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
     lines = [f"{options.out}: {len(fitted.run.labels or [])} classes, {duration(fitted.seconds)}"]
     if fitted.valid is not None:
         found = fitted.valid
-        left_out = details["calibration"]["origin"] == "left-out"
-        where = "left-out examples, by which settings were chosen too" if left_out else "validation"
+        out_of_fold = details["calibration"]["origin"] == "out-of-fold"
+        where = "out-of-fold, by which settings were chosen too" if out_of_fold else "validation"
         line = (
             f"{where} ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
             f"macro-F1 {100 * found.macro_f1:.1f} %, calibration error {100 * found.calibration_error:.1f} %"

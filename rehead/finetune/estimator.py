@@ -29,15 +29,14 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from rehead.errors import ConfigError, DamagedError, UserError, shown
-from rehead.finetune.fit import Fitted, Point, fit
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.measures import guesses
 from rehead.finetune.options import FitOptions, Freeze, check_fit, check_use
-from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
 from rehead.finetune.run import sample_texts
 from rehead.model.config import Classifier
-from rehead.model.reading import class_logits, class_probabilities
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
+from rehead.runs.scoring import class_logits, class_probabilities
 from rehead.text.documents import LabelledData, described
 from rehead.text.long_documents import LongRule
 from rehead.text.readers import Texts
@@ -136,7 +135,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         Where texts have several labels, those above 0 are given.
         """
         check_is_fitted(self)
-        scores = class_logits(self.run_, None, check_texts(X, least=0)).astype(np.float64)
+        scores = class_logits(self.run_, check_texts(X, least=0)).astype(np.float64)
         if self._multilabel():
             thresholds = self._thresholds()
             return scores if thresholds is None else scores - np.log(thresholds / (1 - thresholds))
@@ -187,14 +186,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
                 print(line)
 
         with torch.random.fork_rng(devices=[]):  # whoever calls may use chance of their own
-            if self.freeze is None:
-                texts = self._unlabelled()
-                return fit_recipe(data, None, base=base, options=options, unlabelled=texts, say=say)
-            if self.unlabelled is not None:
-                raise ConfigError(f"unlabelled is tried where freeze is None, not with freeze={self.freeze!r}.")
-            if self.freeze == "base":
-                return fit_probe(data, None, base=base, options=options, say=say)
-            return fit(data, None, base=base, options=options, say=say)
+            if self.freeze is not None and self.unlabelled is not None:
+                raise ConfigError(f"unlabelled is for self-training, where freeze is None, not {self.freeze!r}.")
+            return fit_classifier(data, None, base=base, options=options, unlabelled=self._unlabelled(), say=say)
 
     def _options(self) -> FitOptions:
         """Collect the options of training; refuse what they cannot be."""

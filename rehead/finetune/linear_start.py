@@ -1,9 +1,9 @@
-"""Where a head starts: at the best linear classifier on the vectors that the base gives now, before anything is bent.
+"""How a head is initialised: with the best linear classifier on the vectors that the base gives before training.
 
-A head with random weights sends the base, in its first steps, wherever it happens to point. On a bag of rows, which
-moves fast, the learning rates then decide: with 500 labels, one draw, a random head gave 81.1 to 88.4 % over seven
-settings, this start 87.1 to 87.7 % over three (docs/finetuning.md). It is steadier, not always better. The penalty of
-the linear classifier is chosen by cross-validation.
+A head with random weights pushes the base, in its first steps, in random directions. On a bag of rows, which moves
+fast, the learning rates then decide: with 500 labels, one draw, a random head gave 81.1 to 88.4 % over seven settings,
+this start 87.1 to 87.7 % over three (docs/experiments/finetuning.md). It is steadier, not always better. C is chosen by
+cross-validation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.logistic import losses_of, solutions
+from rehead.finetune.logistic import fit_logistic, log_losses
 from rehead.text.order import shuffled
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-STRENGTHS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-"Inverse penalties that are tried, on standardised vectors 256 wide."
+CS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+"Values of C to choose from, for standardised vectors 256 wide."
 FOLDS = 5
-SAMPLE = 4_000  # examples that choose the penalty, at most
+SAMPLE = 4_000  # examples that C is chosen on, at most
 FOLD = 61  # what a random choice is for, as part of its key
 
 
@@ -38,23 +38,23 @@ def solve_head(
     if not (truth != truth[0]).any():  # nothing to tell apart
         return np.zeros((classes, vectors.shape[1])), np.zeros(classes)
     scaled = vectors * scale
-    strength = _strength(scaled, truth, classes, seed, balanced=balanced)
-    ((weight, bias),) = solutions(scaled, truth, classes, [strength], balanced=balanced)
+    chosen = _choose(scaled, truth, classes, seed, balanced=balanced)
+    ((weight, bias),) = fit_logistic(scaled, truth, classes, [chosen], balanced=balanced)
     return weight * scale, bias
 
 
-def _strength(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int, *, balanced: bool) -> float:
-    """Choose the inverse penalty by cross-validation: that which gives the left-out truth the highest probability."""
+def _choose(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int, *, balanced: bool) -> float:
+    """Choose C by cross-validation: the lowest log loss on the held-out folds."""
     order = shuffled(np.arange(len(truth)), len(truth), seed, FOLD)[:SAMPLE]
     if truth.ndim == 1:
         order = order[np.argsort(truth[order], kind="stable")]  # dealt in turn, every fold gets its share of a class
     fold = np.arange(len(order)) % FOLDS
-    losses = np.zeros(len(STRENGTHS))
-    for left_out in range(FOLDS):
-        train, test = order[fold != left_out], order[fold == left_out]
+    losses = np.zeros(len(CS))
+    for held_out in range(FOLDS):
+        train, test = order[fold != held_out], order[fold == held_out]
         if not len(test) or not (truth[train] != truth[train[0]]).any():
-            return STRENGTHS[len(STRENGTHS) // 2]
-        path = solutions(vectors[train], truth[train], classes, STRENGTHS, balanced=balanced)
+            return CS[len(CS) // 2]
+        path = fit_logistic(vectors[train], truth[train], classes, CS, balanced=balanced)
         for place, (weight, bias) in enumerate(path):
-            losses[place] += losses_of(vectors[test] @ weight.T + bias, truth[test], balanced=balanced).sum()
-    return STRENGTHS[int(losses.argmin())]
+            losses[place] += log_losses(vectors[test] @ weight.T + bias, truth[test], balanced=balanced).sum()
+    return CS[int(losses.argmin())]

@@ -1,4 +1,4 @@
-"""Logistic regression, by scikit-learn, in the shape of a head: a weight and a bias for every class, seen or not.
+"""Logistic regression, by scikit-learn, in the shape of a head: a weight and a bias for every class, present or not.
 
 Shapes: N documents, K classes.
 """
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 ITERATIONS = 200
-UNSEEN = 4.0  # how far below the others the score of a class is that has no example here
+UNSEEN = 4.0  # a class without examples scores this far below the others
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Have BLAS of numpy and scipy use one thread for a while; for a row of small products, as the solvers are.
+    """Limit the BLAS of numpy and scipy to one thread, for solvers that do many small products.
 
-    Spread over the cores, the threads of each product wait for one another longer than they compute: on two free cores
-    the search for a linear classifier of 1,600 reviews took 19 seconds, and takes 10 on one thread.
+    The threads of each small product wait for one another longer than they compute: on two free cores the search for a
+    linear classifier of 1,600 reviews took 19 seconds, and takes 10 on one thread.
     """
     import sklearn.linear_model  # noqa: F401 (loads the libraries that are to be limited)
     from threadpoolctl import threadpool_limits
@@ -36,22 +36,21 @@ def one_thread() -> AbstractContextManager[Any]:
     return limited
 
 
-def solutions(
+def fit_logistic(
     inputs: Any,  # noqa: ANN401 (a matrix of numpy's or scipy's)
     truth: NDArray[Any],
     classes: int,
-    strengths: Sequence[float],
+    Cs: Sequence[float],  # noqa: N803 (scikit-learn's name)
     *,
     balanced: bool = False,
-    weights: Floats | None = None,
 ) -> Iterator[tuple[Floats, Floats]]:
-    """Solve for each strength (inverse penalty), from where the one before ended: weights (K, columns), biases (K,).
+    """Fit for each C, warm-started from the one before: weights (K, columns), biases (K,).
 
-    The truth is (N,), or (N, K) where documents have several labels. `weights` (N,): how much each document counts.
+    The truth is (N,), or (N, K) if multilabel.
     """
     if truth.ndim == 2:
         each = [
-            solutions(inputs, (truth[:, label] > 0).astype(np.int64), 2, strengths, balanced=balanced, weights=weights)
+            fit_logistic(inputs, (truth[:, label] > 0).astype(np.int64), 2, Cs, balanced=balanced)
             for label in range(classes)
         ]
         for found in zip(*each, strict=True):
@@ -60,47 +59,47 @@ def solutions(
         return
     from sklearn.linear_model import LogisticRegression
 
-    there, columns = np.unique(truth), inputs.shape[1]
+    present, columns = np.unique(truth), inputs.shape[1]
     model = LogisticRegression(
         max_iter=ITERATIONS, tol=1e-3, warm_start=True, class_weight="balanced" if balanced else None
     )
-    for strength in strengths:
+    for C in Cs:  # noqa: N806
         weight, bias = np.zeros((classes, columns)), np.full(classes, -UNSEEN)
-        if len(there) == 1:
-            bias[there] = UNSEEN
+        if len(present) == 1:
+            bias[present] = UNSEEN
             yield weight, bias
             continue
-        model.C = strength
+        model.C = C
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged to the last digit does not matter here
-            model.fit(inputs, truth, sample_weight=weights)
-        if len(there) == 2:  # one score says both
+            warnings.simplefilter("ignore")  # convergence to the last digit does not matter here
+            model.fit(inputs, truth)
+        if len(present) == 2:  # one score says both
             coefficients, intercept = model.coef_[0] / 2, model.intercept_[0] / 2
-            weight[there[1]], weight[there[0]] = coefficients, -coefficients
-            bias[there[1]], bias[there[0]] = intercept, -intercept
+            weight[present[1]], weight[present[0]] = coefficients, -coefficients
+            bias[present[1]], bias[present[0]] = intercept, -intercept
         else:
-            weight[there], bias[there] = model.coef_, model.intercept_
+            weight[present], bias[present] = model.coef_, model.intercept_
         yield weight, bias
 
 
-def separate(
+def fit_one_vs_rest(
     inputs: Any,  # noqa: ANN401 (a sparse matrix of scipy's)
     truth: NDArray[Any],
     classes: int,
-    strength: float,
+    C: float,  # noqa: N803 (scikit-learn's name)
     weights: Floats,
     *,
     balanced: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Separate each class from the rest, by liblinear, which takes many documents and words in seconds.
+    """Fit each class against the rest, by liblinear, which takes many documents and words in seconds.
 
-    The truth is (N,) and `weights` as well; where documents have several labels, both are (N, K).
+    The truth and the sample weights are (N,); both are (N, K) if multilabel.
 
-    It solves the primal problem: the dual draws from a generator that all threads share, so what came out would hang on
+    It solves the primal problem: the dual draws from a generator that all threads share, so the result would depend on
     which of them drew first.
 
-    Gives weights (K, columns) and biases (K,); of two classes one is what the other is not. A class that is not there,
-    or is all there is, has no weights.
+    Gives weights (K, columns) and biases (K,); with two classes one is the negative of the other. A class without
+    examples, or with all of them, has no weights.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -112,10 +111,10 @@ def separate(
             bias[label] = UNSEEN if asked.any() else -UNSEEN
             continue
         model = LogisticRegression(
-            C=strength, solver="liblinear", tol=0.03, max_iter=100, class_weight="balanced" if balanced else None
+            C=C, solver="liblinear", tol=0.03, max_iter=100, class_weight="balanced" if balanced else None
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # as above
+            warnings.simplefilter("ignore")
             model.fit(inputs, asked, sample_weight=weights[:, label] if multilabel else weights)
         weight[label], bias[label] = model.coef_[0], model.intercept_[0]
     if classes == 2 and not multilabel:
@@ -124,10 +123,10 @@ def separate(
     return weight, bias
 
 
-def losses_of(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
-    """Give −log of the probability of each document's truth, its mean over the labels if there are several: (N,).
+def log_losses(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
+    """Give the log loss of each document, its mean over the labels if multilabel: (N,).
 
-    `balanced`: each counts as much as makes all classes of these documents count the same.
+    `balanced`: documents are weighted so that all their classes count the same.
     """
     weights = balance(truth) if balanced else 1.0
     if truth.ndim == 2:

@@ -141,14 +141,9 @@ def check_use(options: FitOptions) -> None:
         )
 
 
-def by_recipe(options: FinetuneOptions) -> bool:
-    """Tell whether cross-validation is to find out what to train (`rehead.finetune.recipe`)."""
-    return options.base is not None and not options.scratch and options.freeze is None
-
-
-def by_probe(options: FinetuneOptions) -> bool:
-    """Tell whether a linear classifier on the frozen base is asked for (`rehead.finetune.probe`)."""
-    return options.base is not None and not options.scratch and options.freeze == "base"
+def cross_validates(options: FinetuneOptions) -> bool:
+    """Tell whether cross-validation chooses the classifier, rather than training by gradient with a validation part."""
+    return options.base is not None and not options.scratch and options.freeze in (None, "base")
 
 
 def check_finetuning(options: FinetuneOptions) -> None:
@@ -164,9 +159,9 @@ def check_finetuning(options: FinetuneOptions) -> None:
                 raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
             raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
-    if by_recipe(options) or by_probe(options):
+    if cross_validates(options):
         check_use(options)
-    if options.unlabelled and not by_recipe(options):
+    if options.unlabelled and not (cross_validates(options) and options.freeze is None):
         other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
         raise UserError(f"--unlabelled is tried where cross-validation decides, not with {other}. Drop one.")
     if options.tokenizer is not None and options.vocab is not None:

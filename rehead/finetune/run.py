@@ -19,16 +19,14 @@ import torch
 
 from rehead.errors import UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
-from rehead.finetune.fit import Fitted, fit
-from rehead.finetune.options import FinetuneOptions, FitOptions, by_probe, by_recipe, check_finetuning
-from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
-from rehead.finetune.self_training import MOST
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.fitted import Fitted
+from rehead.finetune.options import FinetuneOptions, FitOptions, check_finetuning, cross_validates
 from rehead.finetune.splits import copies
 from rehead.model.config import preset
 from rehead.model.model import Model
-from rehead.model.run import Run, load, save_into
 from rehead.options import read_options
+from rehead.runs.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import number
@@ -37,7 +35,6 @@ from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.again import interrupted
 from rehead.training.directory import forget, let_go, tidy
-from rehead.training.distributed import World
 from rehead.training.distributed import world as join_world
 
 SAMPLE = 71  # what a random choice is for, as part of its key
@@ -77,7 +74,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             if world.first and not options.quiet:
                 print(line, file=sys.stderr)
 
-        if (by_recipe(options) or by_probe(options)) and world.size > 1:
+        if cross_validates(options) and world.size > 1:
             raise UserError("cross-validation is for one process. Drop torchrun, or give --freeze layers or none.")
         reading = read_options(options, ReadOptions)
         train, valid = _read(options, reading, say)
@@ -91,14 +88,20 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         try:
             start = base if base is not None else _fresh(options, train)
             _introduce(start, train, valid, say)
-            given = read_options(options, FitOptions)
-            if base is not None and by_recipe(options):
-                texts = None if unlabelled is None else sample_texts(unlabelled, options.seed)
-                fitted = fit_recipe(train, valid, base=base, options=given, unlabelled=texts, say=say)
-            elif base is not None and by_probe(options):
-                fitted = fit_probe(train, valid, base=base, options=given, say=say)
-            else:
-                fitted = _fit(options, train, valid, base, start, world, resume=resume, say=say)
+            fitted = fit_classifier(
+                train,
+                valid,
+                base=None if options.scratch else base,
+                like=start,
+                options=read_options(options, FitOptions),
+                unlabelled=None if unlabelled is None else sample_texts(unlabelled, options.seed),
+                say=say,
+                directory=options.out,
+                resume=resume,
+                quiet=options.quiet,
+                world=world,
+                begins=lambda: let_go(options.out) if world.first else None,
+            )
         except UserError:
             if world.first and not resume and not (options.out / "checkpoints").exists():
                 forget(options.out)
@@ -111,42 +114,15 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         return fitted
 
 
-def _fit(
-    options: FinetuneOptions,
-    train: LabelledData,
-    valid: LabelledData | None,
-    base: Run | None,
-    start: Run,
-    world: World,
-    *,
-    resume: bool,
-    say: Say,
-) -> Fitted:
-    """Train as the options ask: from the base, or from random weights like it."""
-    if options.scratch and options.base is None and options.freeze is None:
-        options = dataclasses.replace(options, freeze="none")
-    return fit(
-        train,
-        valid,
-        base=None if options.scratch else base,
-        like=start,
-        options=options,
-        directory=options.out,
-        resume=resume,
-        quiet=options.quiet,
-        say=say,
-        world=world,
-        begins=lambda: let_go(options.out) if world.first else None,
-    )
-
-
 def sample_texts(texts: Texts, seed: int) -> list[str]:
-    """Read unlabelled text: all of it, or as many documents as are learnt from, each as likely as any other."""
+    """Read unlabelled text: all of it, or a uniform sample of as many documents as self-training reads."""
+    from rehead.finetune.candidates.self_training import MAX_DOCUMENTS
+
     kept: list[str] = []
     for count, document in enumerate(texts):
-        if count < MOST:
+        if count < MAX_DOCUMENTS:
             kept.append(document.text)
-        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < MOST:
+        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < MAX_DOCUMENTS:
             kept[place] = document.text
     return kept
 

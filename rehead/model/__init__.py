@@ -1,4 +1,4 @@
-"""Tokens → hidden states → logits: the model, its parts, its accounting, and a run on disk.
+"""Tokens → hidden states → logits: the model, its parts and its accounting.
 
 Names are imported on first use: `preset` and the accounting need no torch.
 """
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rehead.model.config import Classifier, LanguageModel, ModelConfig, preset, presets
     from rehead.model.masks import padding_mask, square_mask
     from rehead.model.model import HeadChange, Model
-    from rehead.model.run import Run, load, save
 
 _HOME = {
     "Base": "base",
@@ -22,18 +21,15 @@ _HOME = {
     "LanguageModel": "config",
     "Model": "model",
     "ModelConfig": "config",
-    "Run": "run",
-    "load": "run",
     "padding_mask": "masks",
     "preset": "config",
     "presets": "config",
-    "save": "run",
     "square_mask": "masks",
 }
 
 __all__ = [  # noqa: RUF022 (in the order of the house)
     "ModelConfig", "LanguageModel", "Classifier", "preset", "presets", "square_mask", "padding_mask",
-    "Base", "Model", "HeadChange", "Run", "load", "save",
+    "Base", "Model", "HeadChange",
 ]  # fmt: skip
 
 

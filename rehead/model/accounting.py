@@ -199,12 +199,20 @@ def _language_model_head(config: ModelConfig, head: LanguageModel) -> list[Part]
 
 
 def _classifier_head(config: ModelConfig, head: Classifier) -> list[Part]:
+    """A weight for each column of each view and class; the bias counts with the base's vector, or the last view."""
     parts = []
-    products: tuple[Product, ...] = (("nhid", "classes"), ("classes",))
-    if head.words:
-        rows = (("ntokens", "classes"), ("nbuckets", "classes")) if config.ngrams > 1 else (("ntokens", "classes"),)
-        parts.append(Part("words", rows, ("head.words.weight",)))
-    return [*parts, Part(f"{head.classes}-class head", products, ("head.linear.weight", "head.linear.bias"))]
+    for view in head.views:
+        products: tuple[Product, ...] = ((view.columns, "classes"),)
+        if view.columns == config.ntokens + config.nbuckets:  # a column for each row of the tables
+            products = tuple(
+                (rows, "classes") for rows in ("ntokens", "nbuckets") if rows == "ntokens" or config.nbuckets
+            )
+        elif view == head.neural:
+            products = (("nhid", "classes"),)
+        parts.append(Part(view.name, products, (f"head.views.{view.name}.weight",)))
+    main = head.views.index(head.neural) if head.neural in head.views else -1
+    _, products, tensors, _ = parts.pop(main)
+    return [*parts, Part(f"{head.classes}-class head", (*products, ("classes",)), (*tensors, "head.bias"))]
 
 
 def check(account: Account, model: nn.Module, whole: str) -> None:

@@ -21,7 +21,7 @@ from rehead.model.layers import Layer
 from rehead.model.masks import padding_mask, square_mask
 from rehead.model.ngrams import NGrams
 from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_turns
-from rehead.model.spread import Spread
+from rehead.model.statistics import Statistics
 
 
 class Base(nn.Module):
@@ -41,7 +41,7 @@ class Base(nn.Module):
             self.positions = Learned(config.nhid, config.maxlen)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.nlayers))
-        self.spread = Spread(config)
+        self.statistics = Statistics(config)
         self.reset()
 
     def reset(self) -> None:
@@ -131,10 +131,22 @@ class Base(nn.Module):
             mask, causal = square_mask(ids.shape[1], ids.device) + mask, False
         mask = None if mask is None else mask.to(x.dtype)
         for layer in self.layers:
-            if weights is None and isinstance(layer, Layer) and layer.passes():
-                continue
             x = layer(x, mask, causal, turns, weights)
         return x
+
+    def row_tables(self) -> list[tuple[int, nn.Embedding]]:
+        """The embedding tables, each with the number of its first row: the tokens, then the n-grams."""
+        return [(0, self.embedding), *([] if self.ngrams is None else [(self.config.ntokens, self.ngrams)])]
+
+    def layer_modules(self) -> list[nn.Module]:
+        """The layers, from the bottom: what is sharded or compiled one by one."""
+        return list(self.layers)
+
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """All parameters from the top: those of each layer, then the embeddings."""
+        layers = [list(layer.parameters()) for layer in reversed(self.layers)]
+        in_layers = {id(each) for layer in layers for each in layer}
+        return [*layers, [each for each in self.parameters() if id(each) not in in_layers]]
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.config.positions != "rotary":

@@ -11,15 +11,19 @@ import dataclasses
 import functools
 import math
 import numbers
+import types
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_type_hints
 
 from rehead.errors import ConfigError, shown
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 FeedForward = Literal["relu", "gelu", "swiglu"]
 Norm = Literal["post", "pre"]
-Pooling = Literal["last", "mean", "distinct"]
+Pooling = Literal["last", "mean"]
+NeuralView = Literal["bag", "layers"]
 
 C = TypeVar("C")
 
@@ -35,7 +39,7 @@ class ModelConfig:
     "Width of the hidden states."
 
     nlayers: int = 4
-    "Transformer layers; 0 leaves the embeddings alone (a bag of words)."
+    "Transformer layers; 0 leaves the embeddings alone (a bag of n-grams)."
 
     nhead: int = 2
     "Attention heads; they share nhid between them, so their number changes no count."
@@ -73,11 +77,15 @@ class ModelConfig:
     tied: bool = False
     "The language-model head reads the embedding table instead of having a matrix of its own."
 
+    reads: NeuralView | None = None
+    """What a classifier on this base reads: bag (n-gram vectors, past the layers) or layers (hidden states). None: the
+    layers, where there are any or positions are added. A base whose layers were never trained says bag."""
+
     pooling: Pooling = "last"
-    "What a classifier on this base reads, unless told otherwise."
+    "How a classifier that reads the layers makes one vector of the hidden states, unless told otherwise."
 
     causal: bool = True
-    "Whether a classifier on this base reads under the square mask, unless told otherwise."
+    "Whether a classifier that reads the layers does so under the square mask, unless told otherwise."
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
         "ntokens": (1, 2**31),
@@ -117,19 +125,42 @@ class ModelConfig:
             )
         if self.nff < 1:
             raise ConfigError(f"ffmult={self.ffmult} of nhid={self.nhid} rounds to a feed-forward of no width.")
+        if self.reads is None:
+            object.__setattr__(self, "reads", self.views[-1])
+        elif self.reads not in self.views:
+            raise ConfigError(
+                f"reads={self.reads!r}, but with nlayers={self.nlayers} and positions={self.positions!r} a classifier "
+                f"can read: {', '.join(self.views)}."
+            )
 
     @property
     def nff(self) -> int:
         """Width of the feed-forward part."""
         return math.floor(self.ffmult * self.nhid + 0.5)
 
+    @property
+    def views(self) -> tuple[NeuralView, ...]:
+        """The neural views that this shape has: a bag, unless positions are added to the embeddings; its layers."""
+        bag = self.positions in ("rotary", "none")
+        return (*(("bag",) if bag else ()), *(("layers",) if self.nlayers or not bag else ()))
+
+    @property
+    def described(self) -> str:
+        """Say in a few words what learns in a base of this shape."""
+        vectors = "n-gram vectors" if self.ngrams > 1 else "word vectors"
+        if not self.nlayers:
+            return f"{vectors}, no layers"
+        return f"a Transformer of {self.nlayers} layer{'s' if self.nlayers > 1 else ''}"
+
     def language_model(self) -> LanguageModel:
         """Describe the language-model head that goes with this base."""
         return LanguageModel(tied=self.tied)
 
     def classifier(self, classes: int, multilabel: bool = False) -> Classifier:
-        """Describe the classifier that goes with this base: one linear layer on its usual reading and pooling."""
-        return Classifier(classes=classes, pooling=self.pooling, causal=self.causal, multilabel=multilabel)
+        """Describe the classifier that goes with this base: one linear layer on the view that it reads."""
+        options = {"pooling": self.pooling, "causal": self.causal} if self.reads == "layers" else {}
+        view = ViewConfig(name=str(self.reads), columns=self.nhid, options=options)
+        return Classifier(classes=classes, views=(view,), multilabel=multilabel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +177,35 @@ class LanguageModel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ViewConfig:
+    """One view that a classifier reads: its features, and what the view itself has to know (`rehead.views`)."""
+
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"columns": (1, 2**31)}
+
+    name: str
+    "Which view: bag, layers, words, …"
+
+    columns: int
+    "Number of its features."
+
+    sparse: bool = False
+    "Whether the features are sparse; they then have a weight (idf) each and unit length."
+
+    unit: bool = False
+    "Dense features: read the direction from the mean document alone, at unit length."
+
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    "What the view reads by, such as pooling or max_length; checked by the view."
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not self.name.isidentifier():
+            raise ConfigError(f"view name {shown(self.name)} is not a name.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A head that gives every class a score, for a whole document."""
+    """A linear head: every view that it reads scores every class, for a whole document, and the scores add up."""
 
     kind: ClassVar[str] = "classifier"
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"classes": (1, 2**24), "dropout": (0, 0.99)}
@@ -155,30 +213,36 @@ class Classifier:
     classes: int
     "Number of classes."
 
-    pooling: Pooling = "mean"
-    "How a document's hidden states become one vector."
-
-    causal: bool = False
-    "Read under the square mask (True) or both ways (False)."
+    views: tuple[ViewConfig, ...]
+    "What it reads."
 
     multilabel: bool = False
-    "A document may have several labels, or none: each class is a question of its own."
+    "A document may have several labels, or none: each class is a yes-or-no question."
 
     dropout: float = 0.0
-    "Share of the pooled vector zeroed in training."
-
-    unit: bool = False
-    "Read the direction of the pooled vector alone: measured from the middle of documents, at the length one."
-
-    words: bool = False
-    "Let every token and n-gram score the classes by itself, too."
+    "Dropout on the document's vector in training."
 
     def __post_init__(self) -> None:
+        if isinstance(self.views, list | tuple):  # of objects, as JSON has them
+            views = [each if isinstance(each, ViewConfig) else from_dict(ViewConfig, each) for each in self.views]
+            object.__setattr__(self, "views", tuple(views))
         check_fields(self)
         if self.classes < 2 and not self.multilabel:
             raise ConfigError(
                 f"classes={self.classes}: a classifier needs at least two to choose from (or multilabel=True)."
             )
+        names = [view.name for view in self.views]
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"views={shown(names)}: a classifier reads at least one view, and each once.")
+
+    def view(self, name: str) -> ViewConfig | None:
+        """Find a view by its name."""
+        return next((each for each in self.views if each.name == name), None)
+
+    @property
+    def neural(self) -> ViewConfig | None:
+        """The view of the own base's vectors, if the classifier reads one."""
+        return next((each for each in self.views if each.name in get_args(NeuralView)), None)
 
 
 Head = LanguageModel | Classifier
@@ -266,6 +330,14 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
     limits = getattr(config, "LIMITS", {})
     for name, hint in _hints(type(config)).items():  # type: ignore[arg-type] # mypy: types are no keys
         value = getattr(config, name)
+        if hint in _OBJECTS:
+            if not isinstance(value, _OBJECTS[hint]):
+                raise ConfigError(f"{name}={shown(value)} is not {_KINDS[_OBJECTS[hint]]}.")
+            continue
+        if typing.get_origin(hint) in (Union, types.UnionType):  # a choice that may be left open
+            if value is None:
+                continue
+            hint = get_args(hint)[0]
         choices = get_args(hint)
         if choices:
             if not isinstance(value, str) or value not in choices:
@@ -277,12 +349,22 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
         # bool is an int to Python, but True is no width; an int is a fine float.
         fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
         if not fits or (hint is not bool and isinstance(value, bool)):
-            wanted = {int: "a whole number", float: "a number", bool: "true or false"}[hint]
-            raise ConfigError(f"{name}={shown(value)} is not {wanted}.")
+            raise ConfigError(f"{name}={shown(value)} is not {_KINDS[hint]}.")
         if name in limits:
             low, high = limits[name]
             if not low <= value <= high:
                 raise ConfigError(f"{name}={shown(value)} is out of range. Choose from {low:,} to {high:,}.")
+
+
+_OBJECTS: dict[Any, type] = {Mapping[str, Any]: dict, tuple[ViewConfig, ...]: tuple}
+_KINDS: dict[type, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    dict: "an object",
+    tuple: "a list of views",
+}
 
 
 @functools.cache

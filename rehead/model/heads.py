@@ -1,7 +1,6 @@
 """What stands on the base: a language model, or a classifier. Either can be taken off and the other put on.
 
-A head sees the hidden states, which of them are real, and the embedding table (which a tied language model reads).
-Shapes: B batch, T time, H hidden width, V vocabulary, K classes.
+Shapes: B batch, T time, H hidden width, V vocabulary, K classes, W columns of a view.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rehead.errors import ConfigError
-from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
-from rehead.model.words import Words
+from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, ViewConfig
 
 
 class LanguageModelHead(nn.Module):
@@ -30,8 +27,8 @@ class LanguageModelHead(nn.Module):
         if self.weight is not None:
             nn.init.uniform_(self.weight, -0.1, 0.1)
 
-    def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
-        """Hidden (…, H) → logits (…, V)."""
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """Hidden (…, H) and the embedding table, which a tied head reads → logits (…, V)."""
         return F.linear(*self.parts(hidden, embedding))
 
     def parts(self, hidden: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -41,62 +38,63 @@ class LanguageModelHead(nn.Module):
         return hidden, embedding if self.weight is None else self.weight, self.bias
 
 
-class ClassifierHead(nn.Module):
-    """Pool a document into one vector and score the classes; its words may score them beside."""
+class ViewHead(nn.Module):
+    """The weights of one view, with the statistics that its features are scaled by."""
 
-    centre: Tensor | None
-    "What vectors are measured from, where only their direction is read: (H,)."
+    shift: Tensor | None
+    "Dense, unit: the mean document, which is subtracted before the length is set to one: (W,)."
+    scale: Tensor | None
+    "Sparse: how much each feature counts (idf): (W,)."
+
+    def __init__(self, view: ViewConfig, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros((view.columns, classes) if view.sparse else (classes, view.columns)))
+        "(W, K) if sparse, so that the rows of the features found are read; else (K, W)."
+        self.register_buffer("shift", torch.zeros(view.columns) if view.unit and not view.sparse else None)
+        self.register_buffer("scale", torch.ones(view.columns) if view.sparse else None)
+
+
+class ClassifierHead(nn.Module):
+    """Score the classes of a document by the features of the views that were chosen: one linear layer on all of them.
+
+    Texts are scored by `rehead.runs.scoring`, which reads the views; `forward` is for training by gradient.
+    """
 
     def __init__(self, config: ModelConfig, head: Classifier) -> None:
         super().__init__()
         self.config = head
         self.dropout = nn.Dropout(head.dropout)
-        self.linear = nn.Linear(config.nhid, head.classes)
-        self.words = Words(config, head.classes) if head.words else None
-        self.register_buffer("centre", torch.zeros(config.nhid) if head.unit else None)
+        self.views = nn.ModuleDict({view.name: ViewHead(view, head.classes) for view in head.views})
+        self.bias = nn.Parameter(torch.zeros(head.classes))
+        if head.neural is not None:  # as torch starts a linear layer
+            fresh = nn.Linear(head.neural.columns, head.classes)
+            self.of(head.neural.name).weight = nn.Parameter(fresh.weight.detach())
+            self.bias = nn.Parameter(fresh.bias.detach())
 
-    def forward(self, hidden: Tensor, keep: Tensor | None, embedding: Tensor) -> Tensor:
-        """Hidden (B, T, H), keep (B, T) or None → logits (B, K), without what words score."""
-        return self.score(self.pool(hidden, keep))
+    def of(self, view: str) -> ViewHead:
+        """Give the weights of a view."""
+        part = self.views[view]
+        assert isinstance(part, ViewHead)  # noqa: S101 (for the type checker)
+        return part
 
-    def score(self, pooled: Tensor) -> Tensor:
-        """Score the classes by a document's vector: (B, H) → (B, K)."""
-        if self.centre is not None:
-            pooled = F.normalize(pooled - self.centre, dim=1)
-        logits: Tensor = self.linear(self.dropout(pooled))
-        return logits
-
-    @property
-    def reads_rows(self) -> bool:
-        """Whether it asks which tokens and n-grams a document has, and not only for hidden states."""
-        return self.words is not None or self.config.pooling == "distinct"
-
-    def pool(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Make one vector of a document: (B, T, H) → (B, H). No token at all gives zeros."""
-        if keep is None:
-            keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        if not hidden.shape[1]:
-            return hidden.new_zeros(len(hidden), hidden.shape[2])
-        if self.config.pooling == "distinct":
-            raise ConfigError("the mean of distinct rows is no mean of hidden states. Call the model.")
-        return _last(hidden, keep) if self.config.pooling == "last" else _mean(hidden, keep)
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Score documents by the vectors of the neural view: (B, H) → (B, K), without what other views score."""
+        assert self.config.neural is not None  # noqa: S101 (whoever trains has one)
+        part = self.of(self.config.neural.name)
+        if part.shift is not None:
+            vectors = unit_vectors(vectors, part.shift)
+        return F.linear(self.dropout(vectors), part.weight, self.bias)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Logits (B, K) → probabilities: shares of one whole, or one yes-or-no for each label."""
+        """Logits (B, K) → probabilities: softmax, or one sigmoid for each label (multilabel)."""
         return logits.sigmoid() if self.config.multilabel else logits.softmax(-1)
+
+
+def unit_vectors(vectors: Tensor, shift: Tensor) -> Tensor:
+    """Measure vectors (B, W) from the mean document (W,), and bring them to unit length."""
+    return F.normalize(vectors - shift, dim=1)
 
 
 def build_head(config: ModelConfig, head: Head) -> LanguageModelHead | ClassifierHead:
     """Make the module that a head's configuration describes, with fresh weights."""
     return LanguageModelHead(config, head) if isinstance(head, LanguageModel) else ClassifierHead(config, head)
-
-
-def _mean(hidden: Tensor, keep: Tensor) -> Tensor:
-    real = hidden.masked_fill(~keep[..., None], 0.0)
-    return real.sum(1) / keep.sum(1, keepdim=True).clamp_min(1)
-
-
-def _last(hidden: Tensor, keep: Tensor) -> Tensor:
-    places = torch.arange(keep.shape[1], device=keep.device)
-    last = torch.where(keep, places, 0).amax(1)
-    return hidden[torch.arange(len(hidden), device=hidden.device), last] * keep.any(1, keepdim=True)

@@ -73,19 +73,6 @@ class Layer(nn.Module):
             x = self.norm2(x + self.dropout(self.feed(x)))
         return x
 
-    def passes(self) -> bool:
-        """Tell whether this layer is still the identity, as pretraining past the layers leaves it: it can be skipped.
-
-        Not in training, where it is to learn; and not on an accelerator, which looking would make wait.
-        """
-        if self.training or not self.pre or torch.compiler.is_compiling():
-            return False
-        outputs = (self.output.weight, self.output.bias, self.down.weight, self.down.bias)
-        if self.output.weight.device.type != "cpu":
-            return False
-        # A layer that has learnt anything shows it in its first value, mostly.
-        return not any(each is not None and bool(each.view(-1)[0] or each.any()) for each in outputs)
-
     def attend(
         self,
         x: Tensor,
@@ -103,10 +90,10 @@ class Layer(nn.Module):
         if weights is None and not (self.training and self.attention_dropout.p):
             read = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
         else:
-            spread = attention_weights(q, k, mask, causal)
+            shares = attention_weights(q, k, mask, causal)
             if weights is not None:
-                weights.append(spread)
-            read = torch.bmm(self.attention_dropout(spread).flatten(0, 1), v.flatten(0, 1)).view(q.shape)
+                weights.append(shares)
+            read = torch.bmm(self.attention_dropout(shares).flatten(0, 1), v.flatten(0, 1)).view(q.shape)
         out: Tensor = self.output(read.transpose(1, 2).reshape(batch, time, nhid))
         return out
 

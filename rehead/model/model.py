@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
 from rehead.model.heads import ClassifierHead, LanguageModelHead, build_head
-from rehead.model.words import different_rows, mean_of_rows
+from rehead.model.pooling import pool
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -45,35 +48,79 @@ class Model(nn.Module):
             self.head = build_head(config, head)
 
     def forward(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool | None = None) -> Tensor:
-        """ids (B, T) → logits: (B, T, V) of a language model, (B, K) of a classifier.
+        """ids (B, T) → logits: (B, T, V) of a language model, (B, K) of a classifier that reads the layers alone.
 
         `causal` left out means: as the head reads by nature, which is causal for a language model and what its
-        configuration says for a classifier.
+        configuration says for a classifier. Other classifiers read more than hidden states: `rehead.runs.scoring`.
         """
         if self.head is None:
             raise ConfigError("this model is a bare base. Give it a head with replace_head(...), or call model.base.")
-        if isinstance(self.head, ClassifierHead) and self.head.reads_rows:
-            return self._by_rows(self.head, ids, keep, causal)
+        if isinstance(self.head_config, Classifier) and [each.name for each in self.head_config.views] != ["layers"]:
+            views = ", ".join(each.name for each in self.head_config.views)
+            raise ConfigError(f"this classifier reads {views}, not hidden states alone. Use class_logits(run, texts).")
         hidden = self.base(ids, keep, causal=self.reads_causally if causal is None else causal)
-        logits: Tensor = self.head(hidden, keep, self.base.embedding.weight)
+        if isinstance(self.head, LanguageModelHead):
+            return self.token_logits(hidden)
+        assert isinstance(self.head_config, Classifier)  # noqa: S101 (for the type checker)
+        logits: Tensor = self.head(pool(hidden, keep, self.head_config.views[0].options.get("pooling", "mean")))
         return logits
 
-    def _by_rows(self, head: ClassifierHead, ids: Tensor, keep: Tensor | None, causal: bool | None) -> Tensor:
-        """Score documents by the tokens and n-grams that are in them, each once: (B, T) → (B, K)."""
-        rows = different_rows(self.base, ids, keep)
-        if head.config.pooling == "distinct":
-            pooled = mean_of_rows(self.base, rows)
-        else:
-            pooled = head.pool(self.base(ids, keep, causal=self.reads_causally if causal is None else causal), keep)
-        logits = head.score(pooled)
-        return logits if head.words is None else logits + head.words(rows)
+    def token_logits(self, hidden: Tensor) -> Tensor:
+        """Score every token of the vocabulary by hidden states: (…, H) → (…, V)."""
+        assert isinstance(self.head, LanguageModelHead)  # noqa: S101 (whoever asks has looked)
+        logits: Tensor = self.head(hidden, self.base.embedding.weight)
+        return logits
+
+    def token_logit_parts(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Give what `token_logits` multiplies, for a loss that need not hold all logits: hidden, weight, bias."""
+        assert isinstance(self.head, LanguageModelHead)  # noqa: S101 (whoever asks has looked)
+        return self.head.parts(hidden, self.base.embedding.weight)
+
+    def even_out_tied_head(self) -> None:
+        """Have a tied head that was not trained yet score as evenly as on a fresh base.
+
+        Rows that another objective has trained are many times as long as fresh ones, and so would the logits be: on a
+        bag of 25 million tokens the loss began at 24 instead of 9.
+        """
+        head = self.head
+        if not isinstance(head, LanguageModelHead) or head.weight is not None or head.norm is None:
+            return
+        if bool((head.norm.weight == 1).all()):
+            with torch.no_grad():
+                head.norm.weight.div_(self.base.embedding.weight.square().sum(1).mean().sqrt().clamp_min(1))
 
     @property
     def reads_causally(self) -> bool:
-        """How the head reads unless told otherwise."""
+        """Whether the head reads under the square mask, unless told otherwise."""
         if isinstance(self.head_config, Classifier):
-            return self.head_config.causal
+            view = self.head_config.view("layers")
+            return bool(view is not None and view.options.get("causal"))
         return isinstance(self.head_config, LanguageModel) or self.config.causal
+
+    @property
+    def reads_layers(self) -> bool:
+        """Whether a classifier reads hidden states, or, without a classifier on it, would by default."""
+        if isinstance(self.head_config, Classifier):
+            return self.head_config.view("layers") is not None
+        return self.config.reads == "layers"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.base.embedding.weight.device
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Put the model into evaluation mode, without gradients; afterwards it is in the mode that it was in."""
+        training = _in_training(self)
+        for each in training:
+            each.training = False
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for each in training:
+                each.training = True
 
     def replace_head(self, head: Head) -> HeadChange:
         """Take the head off and put a fresh one on, on the base's device. No tensor of the base is touched."""
@@ -90,6 +137,12 @@ class Model(nn.Module):
             old=old,
             new=_name(head),
         )
+
+
+def _in_training(module: nn.Module) -> list[nn.Module]:
+    """List what is in training mode. Naming all parts, as `modules()` does, would take longer than a short text."""
+    below = [each for child in module.children() for each in _in_training(child)]
+    return [module, *below] if module.training else below
 
 
 def _shapes(head: nn.Module | None) -> Shapes:

@@ -10,7 +10,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rehead.model.run import Run
+    from rehead.runs.run import Run
 
 
 class _Room(types.ModuleType):

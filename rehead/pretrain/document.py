@@ -30,13 +30,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig
-from rehead.model.grams import Grams, find_grams, rows_of
 from rehead.model.model import Model
 from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.store_part import Store
-from rehead.training.bags import bag_readings, bag_sums
 from rehead.training.objective import Batch, Measures, Objective, Sums
+from rehead.views.row_sums import index_rows, sum_rows
+from rehead.views.rows import RowFinder, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,8 +66,8 @@ class DocumentStep:
     """A whole step: its documents, what is read of them, what they are to predict, and among what."""
 
     texts: list[Ints]
-    reading: Grams
-    targets: Grams
+    reading: Rows
+    targets: Rows
     stretches: Ints
     "Where each document's stretch begins and ends: (B, 2)."
     candidates: Ints
@@ -113,7 +113,7 @@ class Document(Objective):
         self.output = new_output(config, seed)
         if fresh:
             choose_rows(model.base, train, seed)
-        self.slots = rows_of(model.base)
+        self.finder = RowFinder(model.base)
         counts = count_rows(train, model.base, seed)
         self.kept = kept_share(counts, config.ntokens)
         self.wanted = np.where(counts > 0, self.kept, 0.0)  # what was never counted cannot be learnt
@@ -125,7 +125,8 @@ class Document(Objective):
         self.last: tuple[int, DocumentStep] | None = None
         if fresh:
             with torch.no_grad():
-                model.base.embedding.weight.mul_(self._kept(0, config.ntokens)[:, None])
+                _, tokens = model.base.row_tables()[0]
+                tokens.weight.mul_(self._kept(0, config.ntokens)[:, None])
 
     def follow(self, before: Document) -> None:
         """Go on with the output table of the objective that trained the model so far: a new one starts from noise."""
@@ -157,24 +158,24 @@ class Document(Objective):
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
         ]
         stretches = self._stretches(texts, keys)
-        grams = find_grams(texts, self.model.config, self.slots)
+        grams = self.finder.find(texts)
         chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
         if self.bag:
             inside = chance >> np.uint64(63) == 0
         else:
             begin, end = stretches[grams.document].T
             inside = (grams.start + grams.size > begin) & (grams.start < end)
-        wanted = np.where(inside, 0.0, self.wanted[grams.rows])  # chance to be a target
+        wanted = np.where(inside, 0.0, self.wanted[grams.row])  # chance to be a target
         wanted *= np.minimum(1.0, TARGETS / np.maximum(1.0, np.bincount(grams.document, wanted, len(texts))))[
             grams.document
         ]
-        targets = grams.some((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
+        targets = grams.take((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
         draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
         drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
-        candidates = np.unique(np.concatenate((targets.rows, drawn)))
-        often = self.as_target[candidates] * len(targets.rows) + self.as_draw[candidates] * DRAWN
+        candidates = np.unique(np.concatenate((targets.row, drawn)))
+        often = self.as_target[candidates] * len(targets.row) + self.as_draw[candidates] * DRAWN
         chances = np.log(-np.expm1(-np.maximum(often, 1e-12)))
-        return DocumentStep(texts, grams.some(inside), targets, stretches, candidates, chances)
+        return DocumentStep(texts, grams.take(inside), targets, stretches, candidates, chances)
 
     def _stretches(self, texts: list[Ints], keys: Ints) -> Ints:
         """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
@@ -188,10 +189,11 @@ class Document(Objective):
         size = mine.stop - mine.start
         targets = _of(step.targets, mine)
         tensors = {"candidates": step.candidates, "documents": targets.document}
-        tensors["targets"] = np.searchsorted(step.candidates, targets.rows)
+        tensors["targets"] = np.searchsorted(step.candidates, targets.row)
         tensors["counts"] = np.bincount(targets.document, minlength=size)
         if self.bag:
-            tensors |= bag_readings(_of(step.reading, mine), size, self.model.config.ntokens)
+            read = _of(step.reading, mine)
+            tensors |= index_rows(read.row, read.document, size, self.model.config.ntokens)
         else:
             stretches = step.stretches[mine]
             wide = stretches[:, 1] - stretches[:, 0]
@@ -201,7 +203,7 @@ class Document(Objective):
             tensors |= {"ids": ids, "lengths": wide}
         given = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in tensors.items()}
         given["chances"] = torch.from_numpy(step.chances).float()
-        return Batch(given, {"document": float(len(targets.rows))}, sum(map(len, step.texts[mine])))
+        return Batch(given, {"document": float(len(targets.row))}, sum(map(len, step.texts[mine])))
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum −log(share of the target among the candidates) over the targets (N,) of all documents."""
@@ -214,7 +216,7 @@ class Document(Objective):
         """Sum the hidden states of what is read: (B, H)."""
         base = self.model.base
         if self.bag:
-            return bag_sums(base, tensors)
+            return sum_rows(base, tensors)
         ids, lengths = tensors["ids"], tensors["lengths"]
         if nothing := not len(ids):  # this part got no document: read a token that counts for nothing
             ids, lengths = ids.new_zeros(1, 1), lengths.new_ones(1)
@@ -227,24 +229,24 @@ class Document(Objective):
         """Say the loss: −log of the share that a target gets among the candidates."""
         return {"loss": measures.mean("document")}
 
+    def _tables(self) -> list[tuple[int, nn.Embedding]]:
+        """The base's tables that a step touches in few rows, with their first row: layers read all tokens' rows."""
+        return [(first, table) for first, table in self.model.base.row_tables() if first or self.bag]
+
     def row_tables(self) -> list[nn.Parameter]:
         """Name the output table and the n-grams; without layers, the tokens too."""
-        base = self.model.base
-        modules: list[nn.Module] = [self.output, *([] if base.ngrams is None else [base.ngrams])]
-        return [each for module in modules + [base.embedding] * self.bag for each in module.parameters()]
+        tables = [self.output, *(table for _, table in self._tables())]
+        return [each for table in tables for each in table.parameters()]
 
     def row_rates(self) -> dict[nn.Parameter, Tensor]:
-        """Say how fast the rows of some tables move: frequent ones as slowly as if they were thinned out in reading.
+        """Scale the learning rates of frequent rows down, as if their occurrences were subsampled.
 
-        With smaller first values, this is what thinning them out and multiplying them by their share afterwards would
-        do, without chance and without an afterwards.
+        With smaller initial values, this is what subsampling in reading, and multiplying by the share kept afterwards,
+        would do, without the randomness.
         """
-        base = self.model.base
         rates: dict[nn.Parameter, Tensor] = {}
-        if base.ngrams is not None:
-            rates |= dict.fromkeys(base.ngrams.parameters(), self._kept(self.model.config.ntokens, None))
-        if self.bag:
-            rates |= dict.fromkeys(base.embedding.parameters(), self._kept(0, self.model.config.ntokens))
+        for first, table in self._tables():
+            rates |= dict.fromkeys(table.parameters(), self._kept(first, first + table.num_embeddings))
         return rates
 
     def _kept(self, begin: int, end: int | None) -> Tensor:
@@ -253,7 +255,8 @@ class Document(Objective):
     def idle(self) -> list[nn.Parameter]:
         """Name what takes no part: the head, if there is one, and layers that are read past."""
         resting = [] if self.model.head is None else list(self.model.head.parameters())
-        return [*resting, *self.model.base.layers.parameters()] if self.bag else resting
+        layers = self.model.base.parameters_by_depth()[:-1]
+        return [*resting, *(each for layer in layers for each in layer)] if self.bag else resting
 
 
 def new_output(config: ModelConfig, seed: int) -> nn.Embedding:
@@ -272,8 +275,8 @@ def _cut(text: Ints, key: int) -> Ints:
     return text[begin : begin + LONGEST]
 
 
-def _of(grams: Grams, mine: slice) -> Grams:
+def _of(grams: Rows, mine: slice) -> Rows:
     """Give the n-grams of some documents, which are numbered from 0 again."""
     begin, end = np.searchsorted(grams.document, (mine.start, mine.stop))
-    some = grams.some(slice(begin, end))
+    some = grams.take(slice(begin, end))
     return some._replace(document=some.document - mine.start)

@@ -1,4 +1,4 @@
-"""Which n-grams of a corpus get a row of the table, and how often each row occurs (`rehead.model.grams`)."""
+"""Which n-grams of a corpus get a row of the table, and how often each row occurs (`rehead.views.rows`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from rehead.model.base import Base
-from rehead.model.grams import find_grams, rows_of, whole_runs
-from rehead.model.ngrams import ngram_buckets
 from rehead.text.order import shuffled
 from rehead.text.store_part import Store
+from rehead.views.rows import RowFinder, assign_ngram_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,25 +25,15 @@ THIN = 1e-4
 
 def choose_rows(base: Base, store: Store, seed: int) -> None:
     """Give the rows of a fresh model's n-grams to those that are most frequent in the text."""
-    if base.ngrams is None:
-        return
-    counts = np.zeros(len(base.ngrams.rows), np.int64)
-    for texts in _sample(store, seed):
-        ids = np.concatenate(texts)
-        lengths = np.array([len(each) for each in texts], np.int64)
-        start = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        for n in range(2, min(base.config.ngrams, len(ids)) + 1):
-            slots = ngram_buckets(torch.from_numpy(ids)[None], n, len(counts))[0].numpy()
-            counts += np.bincount(slots[whole_runs(start, np.repeat(lengths, lengths), n)], minlength=len(counts))
-    base.ngrams.choose_rows(torch.from_numpy(counts).to(base.ngrams.rows.device))
+    assign_ngram_rows(base, _sample(store, seed))
 
 
 def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
     """Count how often every row occurs in the documents, or in a sample of a very large corpus: (rows,)."""
-    slots = rows_of(base)
-    counts = np.zeros(base.config.ntokens + base.config.nbuckets, np.int64)
+    finder = RowFinder(base)
+    counts = np.zeros(finder.count, np.int64)
     for texts in _sample(store, seed):
-        counts += np.bincount(find_grams(texts, base.config, slots).rows, minlength=len(counts))
+        counts += np.bincount(finder.find(texts).row, minlength=len(counts))
     return counts.astype(np.float64)
 
 

@@ -47,16 +47,8 @@ class RowObjective(Objective):
         self.valid_rows = LanguageModelRows(valid, shortest, seed)
 
     def take_over(self) -> None:
-        """Have a tied head that has learnt nothing yet score as evenly as on a fresh base.
-
-        Rows that another objective has trained are many times as long as fresh ones, and so would the scores be: on a
-        bag of 25 million tokens the loss began at 24 instead of 9.
-        """
-        head, table = self.model.head, self.model.base.embedding.weight
-        assert isinstance(head, LanguageModelHead)  # noqa: S101 (checked when this was made)
-        if head.weight is None and head.norm is not None and bool((head.norm.weight == 1).all()):
-            with torch.no_grad():
-                head.norm.weight.div_(table.square().sum(1).mean().sqrt().clamp_min(1))
+        """Have a tied head that has learnt nothing yet score as evenly as on a fresh base."""
+        self.model.even_out_tied_head()
 
     def stretch(self, time: int) -> int:
         """How many tokens of the corpus a row of `time` tokens takes."""
@@ -82,13 +74,11 @@ class RowObjective(Objective):
 
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sum the losses of some predictions: hidden (N, H), targets (N,); outside training, count the hits too."""
-        assert isinstance(self.model.head, LanguageModelHead)  # noqa: S101 (checked when this was made)
-        return linear_cross_entropy(*self.model.head.parts(hidden, self.model.base.embedding.weight), targets)
+        return linear_cross_entropy(*self.model.token_logit_parts(hidden), targets)
 
     def row_tables(self) -> list[nn.Parameter]:
         """Name the table of the n-grams, where there is one."""
-        ngrams = self.model.base.ngrams
-        return [] if ngrams is None else list(ngrams.parameters())
+        return [each for first, table in self.model.base.row_tables() if first for each in table.parameters()]
 
     def report_of(self, measures: Measures, name: str) -> dict[str, float]:
         """Give loss, perplexity and accuracy of one kind of prediction; NaN if there was none."""

@@ -25,13 +25,13 @@ import rehead
 from rehead.errors import ConfigError, UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
-from rehead.model.reading import learn_spread
-from rehead.model.run import Run, load, save_into
 from rehead.options import read_options
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
 from rehead.pretrain.recipe import Stage, generates, has_language_model, read_recipe
+from rehead.runs.run import Run, load, save_into
+from rehead.runs.scoring import learn_statistics
 from rehead.text.documents import ReadOptions
 from rehead.text.order import shuffled
 from rehead.text.readers import Texts
@@ -187,7 +187,7 @@ def _finish(
     if not world.first:
         world.wait()
         return None
-    learn_spread(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
+    learn_statistics(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
     details = {
         "objective": options.objective,
         "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},

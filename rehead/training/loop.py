@@ -165,12 +165,12 @@ class _Training:
         objective.to(self.world.device)
         expect_sparse(objective, [] if options.shard or self.world.device.type != "cpu" else objective.row_tables())
         if options.shard:
-            shard(objective, list(objective.model.base.layers), self.world)
+            shard(objective, objective.model.base.layer_modules(), self.world)
         else:
             self.module = replicate(objective, self.world)
         if options.compile:
             check_compiler(self.world.device)
-            for layer in objective.model.base.layers:
+            for layer in objective.model.base.layer_modules():
                 layer.compile()
         return Optimizers(objective, rates, options.optimizer, sharded=options.shard)
 

@@ -45,7 +45,9 @@ class Optimizers:
         self.names = {parameter: name for name, parameter in objective.named_parameters()}
         trained = [each for each in objective.parameters() if each.requires_grad]
         tables = set() if sharded else set(objective.row_tables())
-        layers = {each for each in objective.model.base.layers.parameters() if each.dim() == 2}
+        layers = {
+            each for layer in objective.model.base.layer_modules() for each in layer.parameters() if each.dim() == 2
+        }
         of_layers = [each for each in trained if each in layers and each not in tables]
         others = [each for each in trained if each not in layers and each not in tables]
         rows = [each for each in trained if each in tables]

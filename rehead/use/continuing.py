@@ -37,7 +37,7 @@ def continuations(
 
     A sample ends with the chooser's end mark, which is given too, or after this many tokens.
     """
-    device = model.base.embedding.weight.device
+    device = model.device
     ids = torch.tensor([list(prompt)], dtype=torch.long, device=device)  # (1, T); from the first step on (B, T)
     samples = torch.arange(len(chooser.samples), device=device)
     cache, begin = Cache(), 0
@@ -70,5 +70,5 @@ def continuations(
 def _scores(model: Model, hidden: Tensor) -> Tensor:
     """Score the tokens that may follow: hidden (B, H) → (B, V)."""
     assert model.head is not None  # noqa: S101 (the caller has looked)
-    logits: Tensor = model.head(hidden, None, model.base.embedding.weight)
+    logits: Tensor = model.token_logits(hidden)
     return logits

@@ -14,7 +14,7 @@ from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
 
 if TYPE_CHECKING:
     from rehead.finetune.measures import Measured
-    from rehead.model.run import Run
+    from rehead.runs.run import Run
     from rehead.use.labeller import Labeller
 
 SHOWN = 12  # classes up to which the confusion matrix is printed

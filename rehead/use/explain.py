@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError, shown
-from rehead.model.reading import Reading
+from rehead.runs.scoring import classifier_head, open_views
 from rehead.text.spans import Span, touching, word_spans
 from rehead.use.labeller import Labeller
-from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without
+from rehead.views.encoded import EncodedTexts
+from rehead.views.leave_out import Groups
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,12 +62,12 @@ class Explanation:
 
 
 def explain(
-    labeller: Labeller, texts: Sequence[str], *, label: str | None = None, look: Callable[[], None] = lambda: None
+    labeller: Labeller, texts: Sequence[str], *, label: str | None = None, progress: Callable[[], None] = lambda: None
 ) -> list[Explanation]:
     """Explain the label of each text, or what speaks for and against the one that is named.
 
-    Where a text may have several labels, it is the likeliest of those it is given; of all, if it is given none. `look`
-    is called again and again while layers read; what it raises ends the work.
+    Where a text may have several labels, it is the likeliest of those it is given; of all, if it is given none.
+    `progress` is called again and again while layers read; an exception it raises ends the work.
     """
     if label is not None and label not in labeller.names:
         raise UserError(f"there is no label {shown(label)}. Choose one of: {', '.join(labeller.names)}.")
@@ -76,34 +77,43 @@ def explain(
     for text, row, labels in zip(texts, probabilities, given, strict=True):
         among = [label] if label is not None else [*(labels or labeller.names)]
         chosen = max((labeller.names.index(name) for name in among), key=lambda place: row[place])
-        spans, weights = word_weights(labeller, text, chosen, look)
+        spans, weights = word_weights(labeller, text, chosen, progress)
         words = [Word(*span, float(weight)) for span, weight in zip(spans, weights, strict=True)]
         explanations.append(Explanation(text, labeller.names[chosen], float(row[chosen]), words))
     return explanations
 
 
 def word_weights(
-    labeller: Labeller, text: str, label: int, look: Callable[[], None] = lambda: None
+    labeller: Labeller, text: str, label: int, progress: Callable[[], None] = lambda: None
 ) -> tuple[list[Span], NDArray[np.float64]]:
     """Find the words of a text, and what each does to a label's log-odds."""
     run = labeller.run
     if run.tokenizer is None:
         raise UserError("this classifier has no tokenizer, so it cannot read a text. Save one beside its weights.")
     encoded, tokens = run.tokenizer.encode_with_spans(text)
-    ids, reading, spans = np.array(encoded, np.int64), Reading.of(run), word_spans(text)
+    spans = word_spans(text)
+    document = EncodedTexts([text], ids=[np.array(encoded, np.int64)])
     numbers: dict[str, int] = {}
     word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
     touch = touching(tokens, spans)
-    every = Groups(touch.token, word[touch.word], len(numbers))  # a group for each different word
-    exact = word_scores_without(run.model, ids, every)  # (1 + G, K)
-    if sums_rows(run.model):
-        exact += vector_scores_without(run.model, ids, every, reading)
-        return spans, _shared(fall(exact, label, multilabel=labeller.multilabel), word)
-    alone = Groups(touch.token, touch.word, len(spans))  # a group for each word where it stands
-    scores = vector_scores_blank(run.model, ids, alone, reading, look) + exact[0]
-    exact += scores[0] - exact[0]
-    weights = fall(scores, label, multilabel=labeller.multilabel)
-    return spans, weights + _shared(fall(exact, label, multilabel=labeller.multilabel), word)
+    # A view that ignores order loses a word wherever it stands; one that does not loses it at one place.
+    everywhere = Groups(touch.token, word[touch.word], len(numbers))
+    in_place = Groups(touch.token, touch.word, len(spans))
+    head, bias = classifier_head(run.model), classifier_head(run.model).bias.detach().cpu().double().numpy()
+    by_word, by_place = np.tile(bias, (1 + len(numbers), 1)), np.zeros((1 + len(spans), len(bias)))
+    for view in open_views(run.model):
+        groups = in_place if view.word_order else everywhere
+        weight = head.of(view.name).weight.detach().cpu().numpy()
+        scores = view.scores_without(weight, document, groups, progress)  # (1 + G, K)
+        if view.word_order:
+            by_place += scores
+        else:
+            by_word += scores
+    whole = by_word[0] + by_place[0]
+    weights = _shared(fall(by_word + by_place[0], label, multilabel=labeller.multilabel), word)
+    if by_place.any():
+        weights = weights + fall(by_place - by_place[0] + whole, label, multilabel=labeller.multilabel)
+    return spans, weights
 
 
 def fall(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:

@@ -59,7 +59,7 @@ def fill(options: FillOptions) -> None:
     text = text_from_input() if options.text == "-" else options.text
     if MASK not in text:
         raise UserError(f'the text has no {MASK}. Write one for every word to guess, such as: "a truly {MASK} film".')
-    from rehead.model.run import load
+    from rehead.runs.run import load
 
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, FILLS, "guess hidden words")
@@ -110,7 +110,7 @@ def guess(
             [read[begin][place - one_before - begin] for begin, place in zip(begins, places, strict=True)]
         )
         assert model.head is not None  # noqa: S101 (the caller has looked)
-        probabilities = model.head(asked, None, model.base.embedding.weight).double().softmax(-1)  # (masks, V)
+        probabilities = model.token_logits(asked).double().softmax(-1)  # (masks, V)
     # Marks are no words. They keep the probability they have: the model may well think that the text ends.
     probabilities[:, tokenizer.marks()] = -1
     probabilities = probabilities[:, : tokenizer.vocab_size]

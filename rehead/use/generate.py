@@ -82,7 +82,7 @@ def generate(options: GenerateOptions) -> None:
     """Run the command: load, write, print."""
     sampling = _sampling(options)
     prompt = text_from_input() if options.prompt == "-" else options.prompt or ""
-    from rehead.model.run import load
+    from rehead.runs.run import load
 
     run = load(options.run)
     tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
@@ -205,7 +205,7 @@ def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a ten
     forbidden[tokenizer.marks()] = True
     forbidden[tokenizer.vocab_size :] = True
     forbidden[tokenizer.eos] = False
-    return forbidden.to(model.base.embedding.weight.device)
+    return forbidden.to(model.device)
 
 
 def _sampling(options: GenerateOptions) -> Sampling:

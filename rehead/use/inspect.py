@@ -17,7 +17,7 @@ from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console
 
 if TYPE_CHECKING:
-    from rehead.model.run import Run
+    from rehead.runs.run import Run
 
 WIDE = 140  # columns of a terminal in which formulas and numbers stand side by side
 PresetName = Literal["lab", "small", "base", "bag"]
@@ -90,7 +90,7 @@ def _open(options: InspectOptions) -> Run | None:
     for name in ("preset", "vocab", *DIALS):
         if getattr(options, name) is not None:
             raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
-    from rehead.model.run import load
+    from rehead.runs.run import load
 
     run = load(options.run)
     if isinstance(run.model.head_config, Classifier) and options.classes is not None:

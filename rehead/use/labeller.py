@@ -19,8 +19,9 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.finetune.measures import guesses
 from rehead.model.config import Classifier
-from rehead.model.reading import class_probabilities, class_probabilities_of_ids, encode_texts
-from rehead.model.run import Run, load
+from rehead.runs.run import Run, load
+from rehead.runs.scoring import class_probabilities, encode, encoded_probabilities
+from rehead.views.encoded import EncodedTexts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,13 +65,13 @@ class Labeller:
         """Give the probability of each label for each text: (N, K). They sum to 1, unless there may be several."""
         return class_probabilities(self.run, texts)
 
-    def encode(self, texts: Sequence[str]) -> list[NDArray[np.int64]]:
-        """Cut texts into tokens, all cores at work: the first half of `probabilities`, for a thread of its own."""
-        return encode_texts(self.run, texts)
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        """Tokenize texts on all cores: the first half of `probabilities`, for a thread of its own."""
+        return encode(self.run, texts)
 
-    def probabilities_of(self, ids: Sequence[NDArray[np.int64]]) -> NDArray[np.float32]:
-        """Give the probability of each label for texts that are encoded already: (N, K)."""
-        return class_probabilities_of_ids(self.run, ids)
+    def probabilities_of(self, texts: EncodedTexts) -> NDArray[np.float32]:
+        """Give the probability of each label for texts that are tokenized already: (N, K)."""
+        return encoded_probabilities(self.run, texts)
 
     def labels(self, probabilities: NDArray[Any], sure: float = 0.0) -> list[Labels | None]:
         """Choose labels by their probabilities (N, K); None for a text of which the classifier is less than `sure`.

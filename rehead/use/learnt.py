@@ -10,7 +10,7 @@ from rehead.model.config import FILLS, Classifier, LanguageModel
 from rehead.pretrain.recipe import read_recipe
 
 if TYPE_CHECKING:
-    from rehead.model.run import Run
+    from rehead.runs.run import Run
     from rehead.text.tokenizer import Tokenizer
 
 

@@ -14,7 +14,7 @@ from rehead.model.config import ModelConfig
 from rehead.model.masks import square_mask
 from rehead.model.model import Model
 from rehead.model.positions import Learned, rotary_turns, sinusoidal_table
-from rehead.model.run import Run
+from rehead.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rehead.text.records import Record, Records
     from rehead.use.explain import Explanation
     from rehead.use.labeller import Labeller
+    from rehead.views.encoded import EncodedTexts
 
 GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
 PAGE = ".html"
@@ -138,8 +139,8 @@ class Group:
     digest: str
     "Of all these rows."
     bytes_read: int
-    ids: list[NDArray[np.int64]] = field(default_factory=list)
-    "The tokens of those that are not empty."
+    texts: EncodedTexts | None = None
+    "Those that are not empty, tokenized."
 
 
 def labelled_groups(
@@ -149,7 +150,6 @@ def labelled_groups(
 
     `done` says where to go on: behind so many rows, which must have this digest.
     """
-    from rehead.model.reading import is_bag
     from rehead.progress import progress
     from rehead.training.ahead import ahead
     from rehead.use.cores import one_core
@@ -160,11 +160,11 @@ def labelled_groups(
     def read(_: int) -> Group | None:
         group = next(waiting, None)
         if group is not None and group.end > behind:
-            group.ids = labeller.encode([each.text for each in group.records if each.text])
+            group.texts = labeller.encode([each.text for each in group.records if each.text])
         return group
 
     with (
-        one_core() if is_bag(labeller.run.model.base) else nullcontext(),
+        nullcontext() if labeller.run.model.reads_layers else one_core(),
         progress("predicting", records.texts.total_bytes, unit="B", quiet=quiet) as bar,
         ahead(read, 0) as groups,
     ):
@@ -178,8 +178,8 @@ def labelled_groups(
                 done = None
             elif group is None:
                 break
-            elif group.end > behind:
-                yield group, labeller.probabilities_of(group.ids)
+            elif group.texts is not None:
+                yield group, labeller.probabilities_of(group.texts)
             bar.note = f"{group.end:,} texts"
             bar.reach(group.bytes_read)
 

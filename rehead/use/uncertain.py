@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.model.reading import document_vectors
+from rehead.runs.scoring import document_vectors
 from rehead.use.labeller import Labeller
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Doubtful:
 
 def choose(candidates: list[Candidate], labeller: Labeller, wanted: int) -> list[Candidate]:
     """Choose texts that are doubtful and lie apart, in the order in which they are worth a label."""
-    vectors = document_vectors(labeller.run, None, [each.record.text for each in candidates]).astype(np.float64)
+    vectors = document_vectors(labeller.run, [each.record.text for each in candidates]).astype(np.float64)
     doubts = np.array([each.doubt for each in candidates], np.float64)
     return [candidates[place] for place in apart(vectors, doubts, wanted)]
 

@@ -14,7 +14,7 @@ from rehead.finetune.measures import measure
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.model.reading import Reading, encode, score_ids
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, Pace
 from tests.finetune.conftest import MakeBase

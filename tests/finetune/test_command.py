@@ -14,14 +14,14 @@ import pytest
 
 import rehead.disk
 import rehead.finetune.run
-import rehead.model.run
+import rehead.runs.run
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.directory import open_directory
 from rehead.finetune.options import FinetuneOptions
 from rehead.finetune.run import run_finetuning
 from rehead.model.reading import class_probabilities
-from rehead.model.run import load, save
+from rehead.runs.run import load, save
 from rehead.text.documents import LabelledData
 from rehead.text.readers import Texts
 from rehead.training import loop
@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pictures, and waiting for the disk."""
     monkeypatch.setattr(rehead.finetune.run.curves, "save", lambda metrics, directory: [])
     monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
-    monkeypatch.setattr(rehead.model.run, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.runs.run, "flush", lambda path: None)
 
 
 def write(path: Path, data: LabelledData) -> Path:

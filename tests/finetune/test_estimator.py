@@ -30,7 +30,7 @@ from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.recipe import fit_recipe
 from rehead.model.reading import class_logits, class_probabilities
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from rehead.finetune.features import Seen, find_space, in_space, read_documents, unevenness
 from rehead.model.reading import distinct_rows, document_vectors, encode, learn_spread, vectors_of_ids
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 

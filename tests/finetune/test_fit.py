@@ -17,7 +17,7 @@ from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
 from rehead.model.reading import class_probabilities
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.training import loop
 from rehead.training.record import read

@@ -23,7 +23,7 @@ from rehead.finetune.probe import find_probe, fit_probe, put_on, search_on
 from rehead.finetune.targets import some, targets
 from rehead.model.heads import ClassifierHead
 from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread, vectors_of_ids
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews

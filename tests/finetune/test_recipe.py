@@ -22,7 +22,7 @@ from rehead.finetune.recipe import better, calibrated, fit_recipe, see_unlabelle
 from rehead.finetune.targets import some, targets
 from rehead.model.config import Classifier
 from rehead.model.reading import class_logits, class_probabilities
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import misleading, multilabel, reviews

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import rehead
-from rehead.model.card import CARD, card, plain
+from rehead.runs.card import CARD, card, plain
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 
 BASE = preset("bag", ntokens=300, nhid=16, nbuckets=64)
 DETAILS = {

@@ -13,7 +13,7 @@ from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
 from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 

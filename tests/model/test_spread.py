@@ -13,7 +13,7 @@ from rehead.disk import read_signed, sha256, write_signed
 from rehead.model import Model, load, save
 from rehead.model.grams import each_once, find_grams, rows_of
 from rehead.model.reading import learn_spread, vectors_of_ids
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.model.spread import rows_in
 from tests.model.conftest import PRESETS, alive, miniature
 

@@ -16,7 +16,7 @@ from rehead.model.accounting import account, check
 from rehead.model.heads import ClassifierHead
 from rehead.model.ngrams import NO_ROW
 from rehead.model.reading import Reading, score_ids
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.model.words import NOTHING, different_rows
 from tests.model.conftest import alive, miniature
 from tests.model.test_spread import documents

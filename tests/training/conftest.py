@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rehead.disk
-import rehead.model.run
+import rehead.runs.run
 import rehead.pretrain.run
 
 WORDS = "the a film book was is very good bad great awful not never story plot actor music end scene and but so"
@@ -42,4 +42,4 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pictures, and waiting for the disk: both take longer than the run. Only a power cut would tell."""
     monkeypatch.setattr(rehead.pretrain.run, "_draw", lambda out, say: None)
     monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
-    monkeypatch.setattr(rehead.model.run, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.runs.run, "flush", lambda path: None)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-import rehead.model.run
+import rehead.runs.run
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.training import checkpoint
@@ -143,7 +143,7 @@ def test_no_room_for_a_line_or_for_the_run(
         if full == "metrics.jsonl":
             patched.setattr(Record, "write", no_line)
         else:
-            patched.setattr(rehead.model.run, "save_file", no_room)
+            patched.setattr(rehead.runs.run, "save_file", no_room)
         assert main(words(text, out)) == 2
     said = capsys.readouterr().err
     assert "cannot be written: No space left on device. " in said

@@ -10,7 +10,7 @@ import torch
 from rehead.model.config import Classifier, preset
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from tests.finetune.sets import multilabel, reviews

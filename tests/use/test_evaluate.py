@@ -13,7 +13,7 @@ from rehead.errors import UserError
 from rehead.finetune.measures import measure
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.run import Run, save
+from rehead.runs.run import Run, save
 from rehead.text.documents import Document, LabelledData
 from rehead.text.labelled import read_examples
 from rehead.text.tokenizer import Tokenizer

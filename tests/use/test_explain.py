@@ -9,7 +9,7 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.model.reading import Reading, class_logits
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.use.explain import Explanation, explain, fall, log_odds
 from rehead.use.labeller import Labeller
 from rehead.use.without import Groups, sums_rows, vector_scores_blank, word_scores_without

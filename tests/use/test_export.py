@@ -20,7 +20,7 @@ from rehead.model.config import preset
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.reading import Reading, class_logits, class_probabilities, encode
-from rehead.model.run import Run, load, save
+from rehead.runs.run import Run, load, save
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
 from tests.model.conftest import miniature

@@ -12,7 +12,7 @@ import pytest
 
 from rehead.cli import main
 from rehead.model.config import PRESETS
-from rehead.model.run import save
+from rehead.runs.run import save
 from tests.finetune.sets import reviews
 from tests.use.classifiers import classifier
 from tests.use.conftest import trained

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.model.run import save
+from rehead.runs.run import save
 from rehead.use import predict as predicting
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller

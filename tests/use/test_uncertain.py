@@ -10,7 +10,7 @@ import pytest
 
 from rehead.cli import main
 from rehead.model.reading import document_vectors
-from rehead.model.run import save
+from rehead.runs.run import save
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller
 from rehead.use.uncertain import Candidate, Doubtful, apart, choose, doubt

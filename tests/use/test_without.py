@@ -12,7 +12,7 @@ from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
 from rehead.model.reading import Reading, class_logits, cut, encode, reads_whole
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.model.words import NOTHING
 from rehead.use import without
 from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without

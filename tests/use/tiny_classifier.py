@@ -8,7 +8,7 @@ import torch
 
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 

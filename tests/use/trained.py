@@ -15,7 +15,7 @@ from rehead.finetune.targets import targets
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.model.reading import encode, is_bag
-from rehead.model.run import Run
+from rehead.runs.run import Run
 from rehead.text.datasets import Split, find_file, load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer

@@ -35,8 +35,8 @@ def command(options: ExportOptions) -> None:
     except ImportError as error:
         raise UserError(f"exporting needs {error.name}: pip install 'rehead[export]'.") from None
     from rehead.disk import check_free
-    from rehead.model.run import load
     from rehead.progress import amount
+    from rehead.runs.run import load
     from rehead.use.export.folder import NAMES, export_run
 
     check_free(options.out, NAMES if options.overwrite else None)

@@ -28,11 +28,11 @@ import rehead
 from rehead.disk import whole_directory, write_json
 from rehead.errors import UserError
 from rehead.model.config import FILLS, WRITES, Classifier, to_dict
-from rehead.model.heads import ClassifierHead
-from rehead.model.reading import Reading, score_ids
-from rehead.model.run import Run
-from rehead.use.export.network import classifier_graph, language_model_graph
+from rehead.runs.run import Run
+from rehead.runs.scoring import encoded_probabilities, open_views
 from rehead.use.learnt import longest_read, what_it_learnt
+from rehead.views.encoded import EncodedTexts
+from rehead.views.onnx_network import classifier_graph, language_model_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,7 +119,7 @@ def _what(run: Run) -> str:
 
 def _graph(run: Run, what: str, *, int8: bool) -> onnx.ModelProto:
     if what == "classifier":
-        return classifier_graph(run.model, Reading.of(run), int8=int8)
+        return classifier_graph(run.model, open_views(run.model), int8=int8)
     return language_model_graph(run.model, causal=what == "next-token model", int8=int8)
 
 
@@ -189,7 +189,11 @@ def _readme(about: dict[str, Any]) -> str:
     if about["what"] == "classifier":
         lines += ["Labels, in the order of the probabilities:", ""]
         lines += [f"    {json.dumps(name, ensure_ascii=False)}" for name in about["labels"]]
-        lines += ["", "A text may have several labels, or none." if about["multilabel"] else "A text has one label.", ""]
+        lines += [
+            "",
+            "A text may have several labels, or none." if about["multilabel"] else "A text has one label.",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -204,9 +208,7 @@ def _compare(run: Run, what: str, folder: Path) -> float:
     for ids in _made_up(run):
         if what == "classifier":
             [given] = session.run(["probabilities"], {"ids": ids})
-            assert isinstance(run.model.head, ClassifierHead)  # noqa: S101 (for the type checker)
-            expected = score_ids(run.model, [ids], Reading.of(run))
-            expected = run.model.head.probabilities(torch.from_numpy(expected))[0].numpy()
+            expected = encoded_probabilities(run, EncodedTexts(ids=[ids]))[0]
         elif not len(ids) or len(ids) > longest_read(run):
             continue
         else:

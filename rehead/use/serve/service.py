@@ -16,8 +16,7 @@ import torch
 import rehead
 from rehead.errors import UserError
 from rehead.model.config import WRITES
-from rehead.model.reading import is_bag
-from rehead.model.run import Run, load
+from rehead.runs.run import Run, load
 from rehead.use.explain import explain
 from rehead.use.generate import prompt_ids, write
 from rehead.use.labeller import Labeller, Labels
@@ -40,7 +39,7 @@ class Service:
         self.run, self.limits, self.name = run, limits, name
         self.labeller = Labeller.of(run) if run.labels is not None else None
         config = run.model.config
-        reads = self.labeller is not None and not is_bag(run.model.base)
+        reads = self.labeller is not None and run.model.reads_layers
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
         self.writes = _writes(run)
         if self.labeller is None and not self.writes:
@@ -195,7 +194,7 @@ class Service:
 
     def _explain(self, asked: Explain, job: Job) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        found = explain(self.labeller, [asked.text], label=asked.label, look=job.look)[0]
+        found = explain(self.labeller, [asked.text], label=asked.label, progress=job.look)[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
         return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}
 

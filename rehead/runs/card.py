@@ -19,7 +19,7 @@ import rehead
 from rehead.model.config import FILLS, WRITES, Classifier, LanguageModel
 
 if TYPE_CHECKING:
-    from rehead.model.run import Run
+    from rehead.runs.run import Run
 
 CARD = "README.md"
 NAMES, LENGTH = 50, 80  # labels that are named, and characters of each

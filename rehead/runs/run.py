@@ -1,15 +1,16 @@
 """A run on disk: what training leaves behind and everything else starts from.
 
     RUN/
-      config.json         format version, model, head, details of how it came about, and digests of each file and itself
+      config.json         format version, model, head with its views, details of how it was made, SHA-256 of all files
       model.safetensors   base + head
       tokenizer.json      where it has one
       labels.json         classifiers only: label names in order
-      README.md           what it is, for people: `rehead.model.card`; nobody reads it back
+      README.md           its card, for people (`rehead.runs.card`); never read back
 
-Safetensors and JSON only: loading never runs code. It believes nothing before it has looked: names are plain and
-stay inside the directory, digests match, shapes are compared with what the configuration says *before* a tensor is
-allocated, and every weight is finite. Whatever is wrong is one line that names the file.
+Safetensors and JSON only: loading never runs code. Nothing is trusted before it is checked: names are plain and stay
+inside the directory, digests match, shapes are compared with what the config says *before* a tensor is allocated, and
+every weight is finite. Whatever is wrong is one line that names the file. Older formats are read too
+(`rehead.runs.format1`).
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ from rehead.disk import (
     write_signed,
 )
 from rehead.errors import ConfigError, DamagedError, UserError, shown
-from rehead.model.card import CARD, card
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
+from rehead.runs import format1
+from rehead.runs.card import CARD, card
 from rehead.text.tokenizer import Tokenizer
+from rehead.views import check_views
 
-FORMAT = 1
-LATER = "base.spread.past_"
+FORMAT = 2
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
@@ -59,7 +61,9 @@ class Run:
     labels: list[str] | None = None
     "Names of the classes, in the order of the classifier's outputs."
     details: dict[str, Any] = field(default_factory=dict)
-    "How it came about: objective, options, seed, fingerprints of the data. Anything JSON can hold."
+    "How it was made: objective, options, seed, fingerprints of the data. Anything JSON can hold."
+    digest: str | None = None
+    "SHA-256 of the config of a run that was loaded, which covers all its files: what cached features are kept under."
 
 
 def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -139,20 +143,29 @@ def load(path: str | Path) -> Run:
 
 def _load(root: Path) -> Run:
     config = read_signed(file_inside(root, CONFIG))
-    if type(config.get("format")) is not int or config["format"] != FORMAT:
-        raise ConfigError(f"format {shown(config.get('format'))} is not known to this version, which reads {FORMAT}.")
+    version = config.get("format")
+    if type(version) is not int or version not in (1, FORMAT):
+        newer = type(version) is int and version > FORMAT
+        raise ConfigError(
+            f"format {shown(version)} is not known to this version, which reads 1 and {FORMAT}."
+            + (" Upgrade rehead." if newer else "")
+        )
     if config.keys() != SECTIONS:
         raise ConfigError(f"the sections are {shown(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
+    if not isinstance(config["details"], dict):
+        raise ConfigError(f"details is {shown(config['details'])}. Expected an object.")
+    files = _files(root, config["files"])
+    renamed: Mapping[str, str] = {}
+    dropped: tuple[str, ...] = ()
+    if version == 1:
+        config, renamed, dropped = format1.upgrade(config, files[WEIGHTS])
     shape = from_dict(ModelConfig, config["model"], complete=True)
     head = None if config["head"] is None else head_from_dict(config["head"], complete=True)
-    details = config["details"]
-    if not isinstance(details, dict):
-        raise ConfigError(f"details is {shown(details)}. Expected an object.")
-    files = _files(root, config["files"])
     tokenizer = _tokenizer(files[TOKENIZER]) if TOKENIZER in files else None
     labels = _labels(files[LABELS]) if LABELS in files else None
     _agree(shape, head, tokenizer, labels)
-    return Run(_model(files[WEIGHTS], shape, head), tokenizer, labels, details)
+    model = _model(files[WEIGHTS], shape, head, renamed, dropped)
+    return Run(model, tokenizer, labels, config["details"], sha256(root / CONFIG))
 
 
 def _files(root: Path, digests: object) -> dict[str, Path]:
@@ -200,32 +213,41 @@ def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, 
             raise ConfigError(f"there are {len(labels)} label names for a model with {classes} classes.")
 
 
-def _model(file: Path, config: ModelConfig, head: Head | None) -> Model:
-    """Compare the file's tensors with the model's, name by name and shape by shape, then load them."""
+def _model(
+    file: Path, config: ModelConfig, head: Head | None, renamed: Mapping[str, str], dropped: tuple[str, ...]
+) -> Model:
+    """Compare the file's tensors with the model's, name by name and shape by shape, then load them.
+
+    For an older format, `renamed` gives the names that the file has for tensors (an empty one: it has none), `dropped`
+    the beginnings of the names of those that are no longer kept.
+    """
     with torch.device("meta"):
         model = Model(config, head)
+    check_views(model)
     expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
+    absent = {name for name, old in renamed.items() if not old and name in expected}
+    names = {name: renamed.get(name, name) for name in expected if name not in absent}
     try:
         with safe_open(file, framework="pt") as tensors:
-            found = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118
-            # Runs had no such tensors at first: of these nothing is known then.
-            later = {name for name in expected if name.startswith(LATER)} - found.keys()
-            _compare(file, {name: shape for name, shape in expected.items() if name not in later}, found)
-            state: dict[str, Tensor] = {name: tensors.get_tensor(name) for name in expected.keys() - later}
-            state |= {name: torch.zeros(expected[name]) for name in later}
+            wanted = {names[name]: expected[name] for name in names}
+            kept = [name for name in tensors.keys() if name in wanted or not name.startswith(dropped)]  # noqa: SIM118
+            _compare(file, wanted, {name: tensors.get_slice(name) for name in kept})
+            state: dict[str, Tensor] = {name: tensors.get_tensor(old) for name, old in names.items()}
     except SafetensorError as error:
         raise DamagedError(f"{file}: not a whole safetensors file ({error}). Restore it from a copy.") from None
+    state |= {name: torch.zeros(expected[name]) for name in absent}
     if sick := next((name for name, each in state.items() if not each.isfinite().all()), None):
         raise DamagedError(f"{file}: {sick} holds NaN or infinity. Go back to an earlier run or checkpoint.")
     model.load_state_dict(state, assign=True)
     if model.base.ngrams is not None and not model.base.ngrams.rows_fit():
-        raise DamagedError(f"{file}: base.ngrams.rows names rows that there are not. Restore it from a copy.")
+        raise DamagedError(f"{file}: base.ngrams.rows names rows that do not exist. Restore it from a copy.")
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     return model.eval()
 
 
 def _compare(file: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Any]) -> None:
+    """Refuse tensors that are missing, too many, or of another shape or type."""
     if missing := sorted(expected.keys() - found.keys()):
         raise DamagedError(f"{file}: {missing[0]} is missing. The file is not of the model that {CONFIG} describes.")
     if extra := sorted(found.keys() - expected.keys()):

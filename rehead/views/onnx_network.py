@@ -1,4 +1,4 @@
-"""A model as an ONNX graph that does all that reading does: n-grams, windows, layers, pooling, exact words.
+"""A model as an ONNX graph that does all that the views do: n-grams, windows, layers, pooling, exact words.
 
 A classifier's graph takes the token ids of one document, however long, and gives its probabilities. One document at a
 time needs no padding, and so no rule for it that another program could get wrong. A language model's graph takes rows
@@ -11,20 +11,24 @@ model. Shapes: T tokens, P pieces of L tokens each, H hidden width, N heads of w
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehead.errors import UserError
 from rehead.model.base import Base
-from rehead.model.config import Classifier
-from rehead.model.heads import ClassifierHead, LanguageModelHead
+from rehead.model.heads import ClassifierHead, LanguageModelHead, ViewHead
 from rehead.model.layers import Layer
 from rehead.model.model import Model
 from rehead.model.ngrams import FACTOR, NO_ROW, PRIME
 from rehead.model.positions import WAVELENGTH, Learned
-from rehead.model.reading import WHOLE, Reading, reads_whole
-from rehead.model.words import Words
-from rehead.use.export.graph import Graph
+from rehead.views.bag import BagView
+from rehead.views.layers import LayersView
+from rehead.views.onnx_graph import Graph
+from rehead.views.pieces import UNLIMITED
+from rehead.views.view import View
+from rehead.views.words import WordsView
 
 if TYPE_CHECKING:
     import onnx
@@ -34,44 +38,59 @@ if TYPE_CHECKING:
 F32 = np.float32
 
 
-def classifier_graph(model: Model, reading: Reading, *, int8: bool) -> onnx.ModelProto:
-    """Make the graph of a classifier: ids (T) → logits (K), probabilities (K)."""
-    head, config = model.head, model.head_config
+def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx.ModelProto:
+    """Make the graph of a classifier, with the views that it reads: ids (T) → logits (K), probabilities (K)."""
+    head = model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
-    assert isinstance(config, Classifier)  # noqa: S101
     g = Graph(int8=int8)
     length = g.op("Shape", "ids")  # (1,)
     there = g.cast(g.op("Greater", length, [0]), F32)  # (1,): whether there is any token; if not, one stands in
     length = g.op("Max", length, [1])
     ids = g.op("Slice", g.op("Concat", "ids", [0], axis=0), [0], length, [0])
-    whole = reads_whole(model, reading)
-    places, keep = _cut(g, length, reading.limit(model.base), "stretches" if whole else reading.long)
+    logits: str | NDArray[np.float32] = _array(head.bias)
+    for view in views:
+        if isinstance(view, WordsView):
+            scores = g.op("Mul", _word_scores(g, model.base, head.of("words"), g.op("Unsqueeze", ids, [0])), there)
+        elif isinstance(view, BagView | LayersView):
+            scores = _dense_scores(g, model, head.of(view.name), view, ids, length, there)
+        else:
+            raise UserError(f"the view {view.name!r} cannot be exported to ONNX yet.")
+        logits = g.op("Add", scores, logits)
+    probabilities = g.op("Sigmoid", logits) if head.config.multilabel else g.op("Softmax", logits, axis=-1)
+    classes = head.config.classes
+    return g.finish(
+        {"ids": (np.int64, ["tokens"])},
+        {"logits": (str(logits), [classes]), "probabilities": (probabilities, [classes])},
+        "The token ids of one document, without marks → its score and its probability for each label.",
+    )
+
+
+def _dense_scores(
+    g: Graph, model: Model, part: ViewHead, view: BagView | LayersView, ids: str, length: str, there: str
+) -> str:
+    """Score a document by its vector, or by the mean over its pieces: ids (T) → (K,)."""
+    whole = isinstance(view, LayersView) and view.whole
+    places, keep = _cut(g, length, view.max_length, "stretches" if whole else view.options.long)
     pieces = g.op("Gather", ids, places)  # (P, L)
-    if config.pooling == "distinct":
-        vectors = _mean_of_distinct(g, model.base, pieces)
+    if isinstance(view, BagView):
+        vectors = (
+            _mean_of_distinct(g, model.base, pieces) if view.options.distinct else _mean_of_all(g, model.base, pieces)
+        )
     else:
-        hidden = _read(g, model.base, pieces, keep, causal=model.reads_causally)
+        hidden = _read(g, model.base, pieces, keep, causal=view.options.causal)
         if whole:
             real = g.op("Unsqueeze", g.cast(keep, F32), [2])
             total = g.op("ReduceSum", g.op("Mul", hidden, real), [0, 1], keepdims=0)  # (H,)
             vectors = g.op("Unsqueeze", g.op("Div", total, g.cast(length, F32)), [0])
+        elif view.options.pooling == "last":
+            vectors = g.op("Gather", hidden, -1, axis=1)  # (P, H): all tokens of a piece are real
         else:
-            vectors = _pool(g, head, hidden)  # (P, H)
+            vectors = g.op("ReduceMean", hidden, axes=[1], keepdims=0)
     vectors = g.op("Mul", vectors, there)
-    if head.centre is not None:
-        vectors = _unit(g, g.op("Sub", vectors, _array(head.centre)))
-    # In float32 also as int8: it is small, and the last word.
-    scores = g.op("MatMul", vectors, _array(head.linear.weight).T)
-    logits = g.op("ReduceMean", g.op("Add", scores, _array(head.linear.bias)), axes=[0], keepdims=0)  # (K,)
-    if head.words is not None:  # of the whole document
-        exact = _word_scores(g, model.base, head.words, g.op("Unsqueeze", ids, [0]))
-        logits = g.op("Add", logits, g.op("Mul", exact, there))
-    probabilities = g.op("Sigmoid", logits) if config.multilabel else g.op("Softmax", logits, axis=-1)
-    return g.finish(
-        {"ids": (np.int64, ["tokens"])},
-        {"logits": (logits, [config.classes]), "probabilities": (probabilities, [config.classes])},
-        "The token ids of one document, without marks → its score and its probability for each label.",
-    )
+    if part.shift is not None:
+        vectors = _unit(g, g.op("Sub", vectors, _array(part.shift)))
+    # In float32 also as int8: it is small, and the last step.
+    return g.op("ReduceMean", g.op("MatMul", vectors, _array(part.weight).T), axes=[0], keepdims=0)
 
 
 def language_model_graph(model: Model, *, causal: bool, int8: bool) -> onnx.ModelProto:
@@ -101,7 +120,7 @@ def language_model_graph(model: Model, *, causal: bool, int8: bool) -> onnx.Mode
 
 def _cut(g: Graph, length: str, longest: int, rule: str) -> tuple[str, str | None]:
     """Say which tokens of a document stand in which piece: (P, L), and, where pieces are filled up, which are real."""
-    if longest == WHOLE:
+    if longest == UNLIMITED:
         return g.op("Unsqueeze", _range(g, length), [0]), None
     size = g.op("Min", length, [longest])
     over, every = g.op("Sub", length, size), _range(g, size)
@@ -126,6 +145,25 @@ def _cut(g: Graph, length: str, longest: int, rule: str) -> tuple[str, str | Non
 def _read(g: Graph, base: Base, ids: str, keep: str | None, *, causal: bool) -> str:
     """Embeddings, positions, layers: (P, L) → (P, L, H)."""
     size = g.op("Gather", g.op("Shape", ids), [1])  # (1,)
+    x = _embed(g, base, ids, keep, causal=causal)
+    if base.positions is not None:
+        x = g.op("Add", x, _positions(g, base, size))
+    if not base.layers:
+        return x
+    turns = None
+    if base.config.positions == "rotary":
+        angles = _angles(g, size, base.config.nhid // base.config.nhead)  # (L, D / 2)
+        turns = g.op("Cos", angles), g.op("Sin", angles)
+    mask = _mask(g, size, keep, causal=causal)
+    for number, layer in enumerate(base.layers):
+        assert isinstance(layer, Layer)  # noqa: S101 (for the type checker)
+        x = _layer(g, f"layers.{number}", layer, x, mask, turns)
+    return x
+
+
+def _embed(g: Graph, base: Base, ids: str, keep: str | None, *, causal: bool) -> str:
+    """Tokens and n-grams, without positions: (P, L) → (P, L, H)."""
+    size = g.op("Gather", g.op("Shape", ids), [1])  # (1,)
     x = g.lookup("embedding", _array(base.embedding.weight), ids)
     if base.scale != 1:
         x = g.op("Mul", x, F32(base.scale))
@@ -135,18 +173,6 @@ def _read(g: Graph, base: Base, ids: str, keep: str | None, *, causal: bool) -> 
             for later in [n - 1] if causal else range(n):
                 felt = _later(g, vectors, size, later)
                 x = g.op("Add", x, felt if causal else g.op("Mul", felt, F32(1 / n)))
-    layers = [layer for layer in base.layers if isinstance(layer, Layer) and not layer.passes()]
-    if base.positions is not None:
-        x = g.op("Add", x, _positions(g, base, size))
-    if not layers:
-        return x
-    turns = None
-    if base.config.positions == "rotary":
-        angles = _angles(g, size, base.config.nhid // base.config.nhead)  # (L, D / 2)
-        turns = g.op("Cos", angles), g.op("Sin", angles)
-    mask = _mask(g, size, keep, causal=causal)
-    for number, layer in enumerate(layers):
-        x = _layer(g, f"layers.{number}", layer, x, mask, turns)
     return x
 
 
@@ -253,13 +279,6 @@ def _feed(g: Graph, name: str, layer: Layer, x: str) -> str:
     return _linear(g, f"{name}.down", x, layer.down)
 
 
-def _pool(g: Graph, head: ClassifierHead, hidden: str) -> str:
-    """Make one vector of each piece, all of whose tokens are real: (P, L, H) → (P, H)."""
-    if head.config.pooling == "last":
-        return g.op("Gather", hidden, -1, axis=1)
-    return g.op("ReduceMean", hidden, axes=[1], keepdims=0)
-
-
 def _different_rows(g: Graph, base: Base, pieces: str) -> tuple[str, str]:
     """Find the different rows of each piece: pieces (P, L) → rows (U), tokens first, and whose each is (U).
 
@@ -300,10 +319,16 @@ def _mean_of_distinct(g: Graph, base: Base, pieces: str) -> str:
     return g.op("Div", sums, g.op("Unsqueeze", counts, [1]))
 
 
-def _word_scores(g: Graph, base: Base, words: Words, document: str) -> str:
+def _mean_of_all(g: Graph, base: Base, pieces: str) -> str:
+    """Sum the embeddings of all tokens and n-grams of each piece, divided by its tokens: (P, L) → (P, H)."""
+    return g.op("ReduceMean", _embed(g, base, pieces, None, causal=True), axes=[1], keepdims=0)
+
+
+def _word_scores(g: Graph, base: Base, words: ViewHead, document: str) -> str:
     """Score a document by its different tokens and n-grams: (1, T) → (K)."""
+    assert words.scale is not None  # noqa: S101 (for the type checker)
     rows, _ = _different_rows(g, base, document)
-    share = g.op("Gather", g.constant(_array(words.idf), "words.idf"), rows)
+    share = g.op("Gather", g.constant(_array(words.scale), "words.idf"), rows)
     if base.ngrams is not None:
         share = g.op("Mul", share, _counted(g, base, rows))
     share = _unit(g, g.op("Unsqueeze", share, [0]))  # (1, U)

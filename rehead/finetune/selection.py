@@ -1,0 +1,115 @@
+"""Choosing among candidates by their out-of-fold scores.
+
+Each candidate is compared with the best so far and kept if the out-of-fold log loss falls by more than half the
+standard error of the difference. That is a low bar: a candidate that changes nothing passes it about three times in
+ten. But such a candidate costs little, while refusing one that helps, which few examples can seldom prove, costs more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rehead.finetune.calibration import calibrated_losses, find_temperature, probabilities
+from rehead.finetune.candidates import proposal
+from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.measures import guesses
+from rehead.finetune.thresholds import find_thresholds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+MARGIN = 0.5  # standard errors by which a candidate has to be better
+
+
+@dataclass
+class Comparison:
+    """A candidate against the best before it."""
+
+    name: str
+    loss: float
+    accuracy: float
+    kept: bool
+    examples: int
+    "How many were held out: not the same for every candidate."
+    before: float | None = None
+    "Accuracy of the best before it on the same examples, and its loss."
+    loss_before: float | None = None
+    multilabel: bool = False
+    "Whether accuracy means that all labels of an example are right."
+
+    def __str__(self) -> str:
+        kept = "kept" if self.kept else "not kept"
+        right, loss = f"{100 * self.accuracy:.1f} %", f"{self.loss:.3f}"
+        if self.before is not None:
+            right += f" (without: {100 * self.before:.1f} %)"
+            loss += f" ({self.loss_before:.3f})"
+        what = "exact match" if self.multilabel else "accuracy"
+        return f"{self.name}: out-of-fold {what} {right} on {self.examples:,} examples, loss {loss}: {kept}"
+
+
+@dataclass
+class Selection:
+    """The candidate that was chosen, and how."""
+
+    best: Candidate
+    compared: list[Comparison]
+    untried: dict[str, str]
+    "Candidates that were not tried, and why."
+
+
+def select(task: Task, candidates: Iterable[str]) -> Selection:
+    """Try candidates in turn; keep each that is better than the best so far."""
+    best: Candidate | None = None
+    compared: list[Comparison] = []
+    untried: dict[str, str] = {}
+    for name in candidates:
+        found = proposal(name)(task, best)
+        if isinstance(found, str):
+            untried[name] = found
+            continue
+        kept = best is None or is_better(found.logits, best.logits, task.truth, balanced=task.balanced)
+        if task.folds:
+            compared.append(_compare(task, found, best, kept=kept))
+        if kept:
+            best = found
+    assert best is not None  # noqa: S101 (the first is always tried)
+    return Selection(best, compared, untried)
+
+
+def is_better(new: Floats, old: Floats, truth: NDArray[Any], *, balanced: bool = False) -> bool:
+    """Tell whether the loss falls by enough (`MARGIN`). Both are calibrated first."""
+    known = ~np.isnan(new[:, 0]) & ~np.isnan(old[:, 0])
+    before, after = (calibrated_losses(each[known], truth[known], balanced=balanced) for each in (old, new))
+    gain = before - after
+    return bool(gain.mean() > MARGIN * gain.std() / max(1, len(gain)) ** 0.5)
+
+
+def _compare(task: Task, found: Candidate, best: Candidate | None, *, kept: bool) -> Comparison:
+    known = ~np.isnan(found.logits[:, 0])
+    truth = task.truth[known]
+
+    def judge(logits: Floats) -> tuple[float, float]:
+        loss = float(calibrated_losses(logits[known], truth, balanced=task.balanced).mean())
+        return loss, _accuracy(logits[known], truth)
+
+    loss, accuracy = judge(found.logits)
+    made = Comparison(found.name, loss, accuracy, kept, int(known.sum()))
+    made.multilabel = truth.ndim == 2
+    if best is not None:
+        made.loss_before, made.before = judge(best.logits)
+    return made
+
+
+def _accuracy(logits: Floats, truth: NDArray[Any]) -> float:
+    """Give the accuracy; if multilabel, the share of exact matches, with the thresholds that the run would have."""
+    if truth.ndim == 1:
+        return float((logits.argmax(1) == truth).mean())
+    shares = probabilities(logits / find_temperature(logits, truth), multilabel=True)
+    guess = guesses(shares, multilabel=True, thresholds=np.array(find_thresholds(shares, truth)))
+    return float((guess == truth).all(1).mean())

@@ -1,0 +1,31 @@
+"""Texts → features: the one seam between text and classifiers. A new view is one file, and one line here."""
+
+from __future__ import annotations
+
+from rehead.errors import ConfigError
+from rehead.model.config import Classifier, ViewConfig
+from rehead.model.model import Model
+from rehead.views.bag import BagView
+from rehead.views.layers import LayersView
+from rehead.views.view import View
+from rehead.views.words import WordsView
+
+VIEWS: dict[str, type[View]] = {view.name: view for view in (BagView, LayersView, WordsView)}
+
+
+def make_view(model: Model, config: ViewConfig) -> View:
+    """Make the view that a config names."""
+    if config.name not in VIEWS:
+        raise ConfigError(f"view {config.name!r} is not known. There are: {', '.join(VIEWS)}.")
+    return VIEWS[config.name].from_config(model, config)
+
+
+def check_views(model: Model) -> None:
+    """Refuse a classifier whose config states views or options that there are not, or widths that do not fit."""
+    if isinstance(model.head_config, Classifier):
+        for config in model.head_config.views:
+            view = make_view(model, config)
+            if (view.columns, view.sparse) != (config.columns, config.sparse):
+                raise ConfigError(
+                    f"view {config.name!r} has {view.columns} columns, but the head has {config.columns}."
+                )

@@ -1,0 +1,128 @@
+"""A view's features of a set of texts, kept on disk by content: refitting with other labels reads nothing twice.
+
+An entry is named by the SHA-256 of what decides it: the run's digest, the view with its options, and every text. It is
+a directory of .npy files, which are read memory-mapped. Entries appear whole (written beside, then renamed) or not at
+all; one that is damaged is read anew. The cache may be deleted at any time, while in use too.
+
+Where: `$REHEAD_CACHE`, else `rehead/features` in `$XDG_CACHE_HOME` or `~/.cache`; `REHEAD_CACHE=off` keeps nothing. It
+holds what was read of the texts, so only its owner may look into it. Beyond `$REHEAD_CACHE_MB` (2,048) the entries that
+have not been used for longest go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rehead.views.encoded import EncodedTexts
+from rehead.views.view import Raw, View
+
+MEGABYTES = 2048
+VERSION = 1  # of the layout below
+USED = "used"  # an empty file, whose time says when the entry was last read
+
+
+def read_cached(view: View, texts: EncodedTexts, digest: str | None) -> Raw:
+    """Read texts through a view, or take what an earlier call kept. A run without a digest is not kept."""
+    root = cache_directory()
+    if digest is None or root is None or not len(texts):
+        return view.read(texts)
+    entry = root / _key(view, texts.texts, digest)
+    if (found := _load(entry, len(texts), view.columns)) is not None:
+        return found
+    raw = view.read(texts)
+    with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the result
+        _store(entry, raw)
+        _trim(root, keep=entry)
+    return raw
+
+
+def cache_directory() -> Path | None:
+    """Where features are kept; None if they are not."""
+    given = os.environ.get("REHEAD_CACHE")
+    if given is not None:
+        return None if given.lower() in ("", "off", "0", "none") else Path(given)
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        base = os.environ.get("XDG_CACHE_HOME")
+        return (Path(base) if base else Path.home() / ".cache") / "rehead" / "features"
+    return None
+
+
+def _key(view: View, texts: Iterable[str], digest: str) -> str:
+    options = dataclasses.asdict(view.options)
+    stated = json.dumps([VERSION, digest, view.name, view.unit, options], sort_keys=True)
+    sha = hashlib.sha256(stated.encode())
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        sha.update(len(data).to_bytes(8, "little"))
+        sha.update(data)
+    return sha.hexdigest()
+
+
+def _load(entry: Path, texts: int, columns: int) -> Raw | None:
+    """Map an entry; None where there is none, or it is not what it should be."""
+    from scipy import sparse
+
+    try:
+        arrays = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in entry.glob("*.npy")}
+        document = arrays.pop("document")
+        if "matrix" in arrays:
+            matrix: Any = arrays["matrix"]
+            good = matrix.shape == (len(document), columns) and matrix.dtype == np.float32
+        else:
+            indices, ends = arrays["indices"], arrays["indptr"]
+            good = len(ends) == len(document) + 1 and int(ends[-1]) == len(indices)
+            data = np.ones(len(indices), np.float32)
+            matrix = sparse.csr_matrix((data, indices, ends), shape=(len(ends) - 1, columns), copy=False)
+        good = good and document.dtype == np.int64 and len(document) >= texts
+        with contextlib.suppress(OSError):
+            os.utime(entry / USED)
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+    return Raw(matrix, document, texts) if good else None
+
+
+def _store(entry: Path, raw: Raw) -> None:
+    """Write an entry; of two processes that write the same, one wins, and both are right."""
+    entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = Path(tempfile.mkdtemp(prefix=".writing-", dir=entry.parent))
+    try:
+        np.save(beside / "document.npy", raw.document)
+        if isinstance(raw.matrix, np.ndarray):
+            np.save(beside / "matrix.npy", raw.matrix)
+        else:  # ones, wherever there is something
+            np.save(beside / "indices.npy", raw.matrix.indices)
+            np.save(beside / "indptr.npy", raw.matrix.indptr)
+        (beside / USED).touch()
+        if entry.exists():  # damaged, or another process was faster
+            shutil.rmtree(entry, ignore_errors=True)
+        with contextlib.suppress(FileExistsError):
+            beside.rename(entry)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _trim(root: Path, keep: Path) -> None:
+    """Remove the entries that have not been used for longest, until the rest fits."""
+    limit = float(os.environ.get("REHEAD_CACHE_MB") or MEGABYTES) * 2**20
+    entries = []
+    for entry in root.iterdir():
+        with contextlib.suppress(OSError):
+            size = sum(file.stat().st_size for file in entry.iterdir())
+            used = (entry / USED).stat().st_mtime if (entry / USED).exists() else entry.stat().st_mtime
+            entries.append((entry != keep, -used, entry, size))
+    total = 0
+    for _, _, entry, size in sorted(entries, key=lambda each: each[:2]):
+        total += size
+        if total > limit:
+            shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,78 @@
+"""Texts on their way through the views: the text, its token ids, and what several views ask of it, found once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rehead.errors import ConfigError
+from rehead.text.tokenizer import Tokenizer
+from rehead.views.rows import DistinctRows, RowFinder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+GROUP_TOKENS = 16_384  # read at once where nothing is padded
+
+
+class EncodedTexts:
+    """Some texts, tokenized when a view first asks for their ids. A view that reads the text alone never does."""
+
+    def __init__(
+        self,
+        texts: Sequence[str] | None = None,
+        tokenizer: Tokenizer | None = None,
+        *,
+        ids: Sequence[Ints] | None = None,
+    ) -> None:
+        """Give texts with the tokenizer to encode them by, or the ids where they are known already."""
+        self._texts, self._tokenizer = texts, tokenizer
+        self._ids = None if ids is None else list(ids)
+        self._distinct: DistinctRows | None = None
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The texts themselves."""
+        if self._texts is None:
+            raise ConfigError("this view reads text, but only token ids were given.")
+        return self._texts
+
+    @property
+    def ids(self) -> list[Ints]:
+        """Token ids of each text."""
+        if self._ids is None:
+            if self._tokenizer is None:
+                raise ConfigError(
+                    "there is no tokenizer to encode texts with. Give the one the model was trained with."
+                )
+            self._ids = [np.array(each, np.int64) for each in self._tokenizer.encode_batch(list(self.texts))]
+        return self._ids
+
+    def __len__(self) -> int:
+        return len(self.ids if self._texts is None else self._texts)
+
+    def groups(self, tokens: int = GROUP_TOKENS) -> Iterator[EncodedTexts]:
+        """Cut them, in order, into groups of about so many tokens; at least one group, which may be empty."""
+        ids = self.ids
+        begins, seen = [0], 0
+        for place, each in enumerate(ids):
+            if place > begins[-1] and seen + len(each) > tokens:
+                begins.append(place)
+                seen = 0
+            seen += len(each)
+        if len(begins) == 1:
+            yield self
+            return
+        for begin, end in zip(begins, [*begins[1:], len(ids)], strict=True):
+            texts = None if self._texts is None else self._texts[begin:end]
+            yield EncodedTexts(texts, self._tokenizer, ids=ids[begin:end])
+
+    def distinct_rows(self, finder: RowFinder) -> DistinctRows:
+        """Find each text's distinct rows; the second view that asks gets what was found for the first."""
+        if self._distinct is None:
+            self._distinct = finder.find_distinct(self.ids)
+        return self._distinct
