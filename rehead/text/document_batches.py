@@ -70,25 +70,21 @@ class DocumentBatches:
         longest: int,
         long: LongRule,
         pad: int,
-        begin: int | None = None,
-        end: int | None = None,
         seed: int = 0,
     ) -> None:
         """Plan batches of at most `budget` tokens, padding included.
 
-        A piece has at most `longest` tokens, with the marks `begin` and `end` that are put round it; `long` says what
-        happens to documents that have more.
+        A piece has at most `longest` tokens; `long` says what happens to documents that have more.
         """
-        marks = (begin is not None) + (end is not None)
-        if longest <= marks:
+        if longest < 1:
             raise UserError(f"A longest document of {longest} tokens leaves no room for text. Allow more.")
         if budget < longest:
             raise UserError(f"A batch of {budget} tokens cannot hold a document of {longest}. Make batches larger.")
         if not len(documents):
             raise UserError("There is no document to make batches of.")
-        self.documents, self.pad, self.begin, self.end, self.seed = documents, pad, begin, end, seed
-        self.pieces = cut_long(_lengths(documents), longest - marks, long)
-        self.lengths = self.pieces.lengths + marks
+        self.documents, self.pad, self.seed = documents, pad, seed
+        self.pieces = cut_long(_lengths(documents), longest, long)
+        self.lengths = self.pieces.lengths
         self.cut = self.pieces.cut
         "How many documents were too long: say it to the user."
         self.sorted = np.argsort(-self.lengths, kind="stable")
@@ -125,13 +121,8 @@ class DocumentBatches:
     def _gather(self, members: NDArray[np.int64], time: int) -> DocumentBatch:
         ids = np.full((len(members), time), self.pad, np.int64)
         for row, piece in zip(ids, members, strict=True):
-            at = 0
-            if self.begin is not None:
-                row[0], at = self.begin, 1
             text = self.pieces.read(int(piece), np.asarray(self.documents[int(self.pieces.document[piece])], np.int64))
-            row[at : at + len(text)] = text
-            if self.end is not None:
-                row[at + len(text)] = self.end
+            row[: len(text)] = text
         keep = np.arange(time) < self.lengths[members][:, None]
         return DocumentBatch(ids, keep, self.pieces.document[members])
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.order import number, places, shuffled
+from rehead.text.order import number, shuffled
 from rehead.text.store_part import Store
 
 if TYPE_CHECKING:
@@ -57,10 +57,6 @@ class LanguageModelRows:
 
     def __len__(self) -> int:
         return self.tokens // self.time
-
-    def read(self, step: int, batch: int, rank: int = 0, world: int = 1) -> Rows:
-        """Read the rows that a rank takes at a step of `batch` rows."""
-        return self.at(places(step, batch, rank, world))
 
     def at(self, places: NDArray[np.int64]) -> Rows:
         """Read the rows at some places of the endless sequence of epochs."""
