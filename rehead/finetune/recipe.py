@@ -38,6 +38,7 @@ from rehead.model.reading import class_logits, encode, is_bag
 from rehead.model.run import Run
 from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +49,6 @@ FEWEST_TO_TUNE = 200  # examples, below which fine-tuning is not tried: it never
 MARGIN = 0.5  # standard errors by which a step has to help
 EPOCHS = 4.0  # of fine-tuning, where no layer reads
 WORD_WEIGHTS = (1.0, 0.5, 0.0)  # how much words count beside a fine-tuned base, against beside the frozen one
-UNLABELLED = 31  # what a random choice is for, as part of its key
 
 
 @dataclass
@@ -146,7 +146,7 @@ def see_unlabelled(base: Run, texts: Sequence[str], seed: int = 0, most: int = M
     """Encode unlabelled text for self-training: at most so many documents of it, drawn by the seed."""
     if base.tokenizer is None:
         raise UserError("self-training needs a run with a tokenizer.")
-    chosen = shuffled(np.arange(len(texts)), len(texts), seed, UNLABELLED)[:most]
+    chosen = shuffled(np.arange(len(texts)), len(texts), seed, Stream.UNLABELLED)[:most]
     return Pool(encode(base.tokenizer, [texts[int(each)] for each in chosen]))
 
 

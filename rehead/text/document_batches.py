@@ -24,6 +24,7 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.text.long_documents import LongRule, cut_long
 from rehead.text.order import part_of, shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store import TokenStore
 from rehead.text.store_part import Store, StorePart
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 SPREAD = 0.1
 FEWEST_BATCHES = 2
-BATCHES, DEAL = 0, 1  # what a random choice is for, as part of its key
 
 
 class DocumentBatch(NamedTuple):
@@ -100,12 +100,12 @@ class DocumentBatches:
         if step < 0:
             raise ValueError(f"step {step}: steps count from 0")
         epoch, position = divmod(step, len(self))
-        batch = int(shuffled(np.array([position]), len(self), self.seed, BATCHES, epoch)[0])
+        batch = int(shuffled(np.array([position]), len(self), self.seed, Stream.BATCH_ORDER, epoch)[0])
         number = int(np.searchsorted(self.ends, batch, side="right"))
         bucket = self.buckets[number]
         nth = batch - (int(self.ends[number]) - bucket.batches)
         places = np.arange(nth * bucket.per_batch, min((nth + 1) * bucket.per_batch, bucket.size))
-        return self.sorted[bucket.first + shuffled(places, bucket.size, self.seed, DEAL, epoch, number)]
+        return self.sorted[bucket.first + shuffled(places, bucket.size, self.seed, Stream.BATCH_MEMBERS, epoch, number)]
 
     def padding(self) -> float:
         """The share of an epoch's batches that is padding; it depends on the lengths and the seed alone."""
