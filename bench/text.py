@@ -93,7 +93,7 @@ def padding() -> None:
     tokenizer = train_tokenizer([Document(text, "imdb", 1) for text in texts[:2000]], quiet=True)
     encoded = tokenizer.encode_batch(texts)
     for count in (len(texts), 1600, 100):
-        batches = DocumentBatches(encoded[:count], budget=8192, longest=512, long="head", pad=1, end=2)
+        batches = DocumentBatches(encoded[:count], budget=8192, longest=512, long="head", pad=1)
         print(f"padding: {batches.padding():.1%} of {count:,} reviews, batches of 8,192 tokens, cut at 512")
 
 

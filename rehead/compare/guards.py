@@ -39,6 +39,7 @@ from rehead.errors import UserError
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     Shares = NDArray[np.float64]
 
 LUCK = 0.065  # standard deviation of what one dealing of shuffled labels gives, with two classes
-SHUFFLE = 71  # what a random choice is for, as part of its key
 
 
 class Sealed:
@@ -146,14 +146,16 @@ def find_leaks(learnt: Sequence[Iterable[str]], test: Sequence[str]) -> list[Ove
 
 def shuffle_labels(data: LabelledData, seed: int) -> LabelledData:
     """Deal the labels out anew: every class of the truth gets the same mix of them, within one."""
-    order = shuffled(np.arange(len(data)), len(data), seed, SHUFFLE).tolist()
+    order = shuffled(np.arange(len(data)), len(data), seed, Stream.SHUFFLED_LABELS).tolist()
     by_class = sorted(order, key=lambda each: data.labels[each])  # chance within the class
     given: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     for labels in data.labels:
         counts[labels] += 1
     kinds = sorted(counts)  # in an order of chance, or what is left over would always go to the class that it names
-    rank = dict(zip(kinds, shuffled(np.arange(len(kinds)), len(kinds), seed, SHUFFLE).tolist(), strict=True))
+    rank = dict(
+        zip(kinds, shuffled(np.arange(len(kinds)), len(kinds), seed, Stream.SHUFFLED_LABELS).tolist(), strict=True)
+    )
     paced = []
     for number, labels in enumerate(data.labels):
         paced.append(((given[labels] + 0.5) / counts[labels], rank[labels], number, labels))

@@ -14,6 +14,7 @@ import numpy as np
 
 from rehead.finetune.logistic import fit_logistic, log_losses
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,6 @@ CS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 "Values of C to choose from, for standardised vectors 256 wide."
 FOLDS = 5
 SAMPLE = 4_000  # examples that C is chosen on, at most
-FOLD = 61  # what a random choice is for, as part of its key
 
 
 def solve_head(
@@ -45,7 +45,7 @@ def solve_head(
 
 def _choose(vectors: NDArray[Any], truth: NDArray[Any], classes: int, seed: int, *, balanced: bool) -> float:
     """Choose C by cross-validation: the lowest log loss on the held-out folds."""
-    order = shuffled(np.arange(len(truth)), len(truth), seed, FOLD)[:SAMPLE]
+    order = shuffled(np.arange(len(truth)), len(truth), seed, Stream.LINEAR_START)[:SAMPLE]
     if truth.ndim == 1:
         order = order[np.argsort(truth[order], kind="stable")]  # dealt in turn, every fold gets its share of a class
     fold = np.arange(len(order)) % FOLDS

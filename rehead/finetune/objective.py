@@ -31,6 +31,7 @@ from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
 from rehead.text.order import part_of, places, shuffled
+from rehead.text.random_streams import Stream
 from rehead.training.objective import Batch, Measures, Objective, Pace, Sums
 from rehead.views import make_view
 from rehead.views.bag import BagView
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-ORDER = 51  # what a random choice is for, as part of its key
 HELD_OUT_TOKENS = 16_384  # in a batch of validation
 FEWEST_STEPS = 8  # in an epoch, where there are few documents
 DOCUMENTS = 32  # in a step, or as many tokens as these have on average
@@ -211,7 +211,7 @@ class Classify(Objective):
                 tensors, self.train_documents, self.pieces.document[batch.documents], int(batch.keep.sum())
             )
         epochs, positions = np.divmod(places(step, self.per_step, part, parts), len(self.parts))
-        chosen = shuffled(positions, len(self.parts), self.seed, ORDER, epochs)
+        chosen = shuffled(positions, len(self.parts), self.seed, Stream.EXAMPLE_ORDER, epochs)
         tokens = int(self.lengths[chosen].sum())
         tensors = self._collate([self.parts[each] for each in chosen])
         return self._batch(tensors, self.train_documents, self.pieces.document[chosen], tokens)

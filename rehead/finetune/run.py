@@ -30,14 +30,13 @@ from rehead.runs.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import number
+from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.again import interrupted
 from rehead.training.directory import forget, let_go, tidy
 from rehead.training.distributed import world as join_world
-
-SAMPLE = 71  # what a random choice is for, as part of its key
 
 Say = Callable[[str], None]
 
@@ -122,7 +121,7 @@ def sample_texts(texts: Texts, seed: int) -> list[str]:
     for count, document in enumerate(texts):
         if count < MAX_DOCUMENTS:
             kept.append(document.text)
-        elif (place := int(number(seed, SAMPLE, count)[0]) % (count + 1)) < MAX_DOCUMENTS:
+        elif (place := int(number(seed, Stream.UNLABELLED_TEXTS, count)[0]) % (count + 1)) < MAX_DOCUMENTS:
             kept[place] = document.text
     return kept
 

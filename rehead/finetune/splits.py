@@ -17,14 +17,13 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.words import split_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
-
-SPLIT, FOLD, DRAW = 41, 42, 43  # what a random choice is for, as part of its key
 
 
 def split(data: LabelledData, share: float, seed: int = 0) -> tuple[Ints, Ints]:
@@ -35,7 +34,7 @@ def split(data: LabelledData, share: float, seed: int = 0) -> tuple[Ints, Ints]:
     if not 0 < share < 1:
         raise ValueError(f"a share of {share}: must lie between 0 and 1")
     aside: list[int] = []
-    for units in _units(data, seed, SPLIT):
+    for units in _units(data, seed, Stream.SPLIT):
         if len(units) < 2:
             continue
         wanted = max(1, round(share * sum(map(len, units))))
@@ -54,7 +53,7 @@ def folds(data: LabelledData, count: int, seed: int = 0) -> list[tuple[Ints, Int
         raise UserError(f"{len(data):,} examples cannot be cut into {count} folds. Give more examples.")
     of = np.zeros(len(data), np.int64)
     totals = np.zeros(count, np.int64)
-    for units in _units(data, seed, FOLD):
+    for units in _units(data, seed, Stream.FOLD):
         here = np.zeros(count, np.int64)  # documents of this class in each fold
         for unit in units:
             fold = int(np.lexsort((np.arange(count), totals, here))[0])
@@ -78,7 +77,7 @@ def draws(data: LabelledData, sizes: list[int], seed: int = 0) -> dict[int, Ints
             raise UserError(f"{size:,} labels cannot be drawn from {len(data):,} examples. Ask for fewer.")
     order: list[tuple[float, int, int]] = []
     for stratum, members in enumerate(strata(data)):
-        mixed = members[shuffled(np.arange(len(members)), len(members), seed, DRAW, stratum)]
+        mixed = members[shuffled(np.arange(len(members)), len(members), seed, Stream.FEW_LABELS, stratum)]
         for rank, each in enumerate(mixed.tolist()):
             # Two of every class come first; then each class at its own even pace.
             pace = rank - 2.0 if rank < 2 else (rank + 0.5) / len(mixed)
@@ -92,7 +91,7 @@ def most_folds(data: LabelledData, most: int) -> int:
 
     A class with one document does not count where two others remain: what is learnt without it can still be judged.
     """
-    sizes = [len(units) for units in _units(data, 0, FOLD)]
+    sizes = [len(units) for units in _units(data, 0, Stream.FOLD)]
     larger = [each for each in sizes if each > 1]
     return min(most, min(larger if len(larger) > 1 else sizes, default=0))
 

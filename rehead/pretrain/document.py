@@ -33,6 +33,7 @@ from rehead.model.config import ModelConfig
 from rehead.model.model import Model
 from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.order import number, part_of, places, shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store_part import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
 from rehead.views.row_sums import index_rows, sum_rows
@@ -56,9 +57,6 @@ DOCUMENTS = 64
 "Documents in a step at least, where no layer reads them: 25 cost 0.8 points with 500 labels (one seed), and more time."
 LONGEST = 4096
 "Tokens of a document that take part; of a longer one, a stretch drawn by chance."
-
-# What a random choice is for, as part of its key.
-ORDER, DRAW, CHOOSE, STRETCH, CUT, OUTPUT, VALIDATION = 21, 22, 23, 24, 25, 26, 27
 
 
 @dataclass
@@ -141,7 +139,7 @@ class Document(Objective):
         last = self.last
         if last is None or last[0] != step:
             epochs, positions = np.divmod(places(step, self.documents), len(self.train_store))
-            documents = shuffled(positions, len(self.train_store), self.seed, ORDER, epochs)
+            documents = shuffled(positions, len(self.train_store), self.seed, Stream.DOCUMENT_ORDER, epochs)
             last = self.last = (step, self._prepare(self.train_store, documents, epochs, self.seed, step))
         return self._part(last[1], part_of(self.documents, part, parts))
 
@@ -149,11 +147,13 @@ class Document(Objective):
         """Give the held-out documents, every one once, with the same choices every time."""
         for begin in range(0, len(self.valid_store), self.documents):
             documents = np.arange(begin, min(begin + self.documents, len(self.valid_store)))
-            prepared = self._prepare(self.valid_store, documents, np.zeros_like(documents), VALIDATION, begin)
+            prepared = self._prepare(
+                self.valid_store, documents, np.zeros_like(documents), Stream.VALIDATION_DOCUMENTS, begin
+            )
             yield self._part(prepared, part_of(len(documents), part, parts))
 
     def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> DocumentStep:
-        keys = number(seed, CHOOSE, epochs, documents).astype(np.int64)  # one for each document
+        keys = number(seed, Stream.TARGETS, epochs, documents).astype(np.int64)  # one for each document
         texts = [
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
         ]
@@ -170,7 +170,9 @@ class Document(Objective):
             grams.document
         ]
         targets = grams.take((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
-        draws = number(seed, DRAW, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
+        draws = (
+            number(seed, Stream.CANDIDATES, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
+        )
         drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
         candidates = np.unique(np.concatenate((targets.row, drawn)))
         often = self.as_target[candidates] * len(targets.row) + self.as_draw[candidates] * DRAWN
@@ -181,7 +183,7 @@ class Document(Objective):
         """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
         lengths = np.array([len(each) for each in texts], np.int64)
         wide = np.minimum(-(-lengths // 2), self.time)
-        begin = (number(keys, STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
+        begin = (number(keys, Stream.DOCUMENT_STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
         return np.stack((begin, begin + wide), 1)
 
     def _part(self, step: DocumentStep, mine: slice) -> Batch:
@@ -262,7 +264,7 @@ class Document(Objective):
 def new_output(config: ModelConfig, seed: int) -> nn.Embedding:
     """Make an output table, a row for each token and each n-gram, with small values drawn by the seed."""
     rows = config.ntokens + config.nbuckets
-    chance = torch.Generator().manual_seed(int(number(seed, OUTPUT)[0]) >> 1)
+    chance = torch.Generator().manual_seed(int(number(seed, Stream.OUTPUT_TABLE)[0]) >> 1)
     start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
     return nn.Embedding(rows, config.nhid, _weight=start)
 
@@ -271,7 +273,7 @@ def _cut(text: Ints, key: int) -> Ints:
     """Take a stretch of a document that is too long."""
     if len(text) <= LONGEST:
         return text
-    begin = int(number(key, CUT)[0] % np.uint64(len(text) - LONGEST + 1))
+    begin = int(number(key, Stream.DOCUMENT_CUT)[0] % np.uint64(len(text) - LONGEST + 1))
     return text[begin : begin + LONGEST]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from rehead.model.base import Base
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store_part import Store
 from rehead.views.rows import RowFinder, assign_ngram_rows
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-COUNT = 20  # what a random choice is for, as part of its key
 LARGEST_SAMPLE = 30_000_000  # tokens that are counted at most
 THIN = 1e-4
 "An n-gram that makes up a larger share of the text than this is thinned out."
@@ -43,7 +43,7 @@ def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
     sampled = min(documents, max(1, int(documents * LARGEST_SAMPLE / max(1, int(store.offsets[-1])))))
     chosen = np.arange(documents)
     if sampled < documents:
-        chosen = np.sort(shuffled(np.arange(sampled), documents, seed, COUNT))
+        chosen = np.sort(shuffled(np.arange(sampled), documents, seed, Stream.NGRAM_COUNT))
     for begin in range(0, sampled, 1000):
         yield [np.asarray(store[int(each)], np.int64) for each in chosen[begin : begin + 1000]]
 

@@ -17,14 +17,13 @@ from rehead.model.model import Model
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.order import number
+from rehead.text.random_streams import Stream
 from rehead.text.rows import LanguageModelRows
 from rehead.text.store_part import Store
 from rehead.training.objective import Batch, Measures, Sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-DIRECTION = 8  # what a random choice is for, as part of its key
 
 
 class Hybrid(RowObjective):
@@ -56,7 +55,7 @@ class Hybrid(RowObjective):
         if validating:
             forward = backward = np.ones(len(at), bool)
         else:
-            draw = number(seed, DIRECTION, at) >> np.uint64(11)
+            draw = number(seed, Stream.ROW_DIRECTION, at) >> np.uint64(11)
             forward = draw.astype(np.float64) * 2.0**-53 < self.causal_rows
             backward = ~forward
         both = ids[backward, :-1]

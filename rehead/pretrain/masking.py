@@ -13,12 +13,12 @@ import numpy as np
 
 from rehead.errors import UserError
 from rehead.text.order import number
+from rehead.text.random_streams import Stream
 from rehead.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHOOSE, REPLACE, WORD = 5, 6, 7  # what a random choice is for, as part of its key
 MASKED, RANDOM = 0.8, 0.1  # of the chosen ones; the rest stays as it is
 EVALUATED = 0.15  # the share in validation, whatever the share in training, so that figures can be compared
 
@@ -57,9 +57,9 @@ class Masking:
         """Hide tokens of some rows: ids (B, T), the rows' places (B,)."""
         key = (at[:, None], np.arange(ids.shape[1])[None])  # → (B, T)
         share = self.share if share is None else share
-        chosen = (_chance(seed, CHOOSE, *key) < share) & ~np.isin(ids, self.never)
-        how = _chance(seed, REPLACE, *key)
-        words = (number(seed, WORD, *key) % np.uint64(self.vocab)).astype(np.int64)
+        chosen = (_chance(seed, Stream.MASKED_PLACE, *key) < share) & ~np.isin(ids, self.never)
+        how = _chance(seed, Stream.MASKED_HOW, *key)
+        words = (number(seed, Stream.MASKED_TOKEN, *key) % np.uint64(self.vocab)).astype(np.int64)
         words = np.where(np.isin(words, self.never), ids, words)
         instead = np.where(how < MASKED, self.mask, np.where(how < MASKED + RANDOM, words, ids))
         return Hidden(np.where(chosen, instead, ids), chosen)

@@ -21,6 +21,7 @@ from rehead.errors import ConfigError
 from rehead.model.heads import LanguageModelHead
 from rehead.model.model import Model
 from rehead.text.order import part_of, places
+from rehead.text.random_streams import Stream
 from rehead.text.rows import LanguageModelRows
 from rehead.text.store_part import Store
 from rehead.training.cross_entropy import linear_cross_entropy
@@ -28,8 +29,6 @@ from rehead.training.objective import Batch, Measures, Objective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-VALIDATION = 4  # what a random choice is for, as part of its key
 
 
 class RowObjective(Objective):
@@ -66,7 +65,7 @@ class RowObjective(Objective):
         """Give the held-out rows, every one once, in batches of as many as a step has."""
         for begin in range(0, len(self.valid_rows), self.per_step):
             at = np.arange(begin, min(begin + self.per_step, len(self.valid_rows)))
-            yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], VALIDATION, validating=True)
+            yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], Stream.VALIDATION_ROWS, validating=True)
 
     @abstractmethod
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:

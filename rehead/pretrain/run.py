@@ -34,6 +34,7 @@ from rehead.runs.run import Run, load, save_into
 from rehead.runs.scoring import learn_statistics
 from rehead.text.documents import ReadOptions
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
 from rehead.text.store_part import StorePart, hold_out
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
-SAMPLE = 21  # what a random choice is for, as part of its key
 # Of what the base learns how its documents lie, at most: documents, tokens, and tokens where layers read them.
 SAMPLE_DOCUMENTS, SAMPLE_TOKENS, SAMPLE_IN_LAYERS = 20_000, 5_000_000, 300_000
 LEAST, LITTLE = 100, 1_000_000  # tokens; with fewer there is no run, or the user is told not to expect much
@@ -220,7 +220,7 @@ def _finish(
 
 def _sample(train: StorePart, tokens: int, seed: int) -> list[NDArray[np.int64]]:
     """Draw documents of about so many tokens."""
-    order = shuffled(np.arange(len(train)), len(train), seed, SAMPLE)[:SAMPLE_DOCUMENTS]
+    order = shuffled(np.arange(len(train)), len(train), seed, Stream.SPREAD_SAMPLE)[:SAMPLE_DOCUMENTS]
     enough = int(np.searchsorted(np.cumsum(train.lengths[order]), tokens)) + 1
     return [np.asarray(train[int(each)], np.int64) for each in order[:enough]]
 

@@ -24,6 +24,7 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.text.long_documents import LongRule, cut_long
 from rehead.text.order import part_of, shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store import TokenStore
 from rehead.text.store_part import Store, StorePart
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 SPREAD = 0.1
 FEWEST_BATCHES = 2
-BATCHES, DEAL = 0, 1  # what a random choice is for, as part of its key
 
 
 class DocumentBatch(NamedTuple):
@@ -70,25 +70,21 @@ class DocumentBatches:
         longest: int,
         long: LongRule,
         pad: int,
-        begin: int | None = None,
-        end: int | None = None,
         seed: int = 0,
     ) -> None:
         """Plan batches of at most `budget` tokens, padding included.
 
-        A piece has at most `longest` tokens, with the marks `begin` and `end` that are put round it; `long` says what
-        happens to documents that have more.
+        A piece has at most `longest` tokens; `long` says what happens to documents that have more.
         """
-        marks = (begin is not None) + (end is not None)
-        if longest <= marks:
+        if longest < 1:
             raise UserError(f"A longest document of {longest} tokens leaves no room for text. Allow more.")
         if budget < longest:
             raise UserError(f"A batch of {budget} tokens cannot hold a document of {longest}. Make batches larger.")
         if not len(documents):
             raise UserError("There is no document to make batches of.")
-        self.documents, self.pad, self.begin, self.end, self.seed = documents, pad, begin, end, seed
-        self.pieces = cut_long(_lengths(documents), longest - marks, long)
-        self.lengths = self.pieces.lengths + marks
+        self.documents, self.pad, self.seed = documents, pad, seed
+        self.pieces = cut_long(_lengths(documents), longest, long)
+        self.lengths = self.pieces.lengths
         self.cut = self.pieces.cut
         "How many documents were too long: say it to the user."
         self.sorted = np.argsort(-self.lengths, kind="stable")
@@ -104,12 +100,12 @@ class DocumentBatches:
         if step < 0:
             raise ValueError(f"step {step}: steps count from 0")
         epoch, position = divmod(step, len(self))
-        batch = int(shuffled(np.array([position]), len(self), self.seed, BATCHES, epoch)[0])
+        batch = int(shuffled(np.array([position]), len(self), self.seed, Stream.BATCH_ORDER, epoch)[0])
         number = int(np.searchsorted(self.ends, batch, side="right"))
         bucket = self.buckets[number]
         nth = batch - (int(self.ends[number]) - bucket.batches)
         places = np.arange(nth * bucket.per_batch, min((nth + 1) * bucket.per_batch, bucket.size))
-        return self.sorted[bucket.first + shuffled(places, bucket.size, self.seed, DEAL, epoch, number)]
+        return self.sorted[bucket.first + shuffled(places, bucket.size, self.seed, Stream.BATCH_MEMBERS, epoch, number)]
 
     def padding(self) -> float:
         """The share of an epoch's batches that is padding; it depends on the lengths and the seed alone."""
@@ -125,13 +121,8 @@ class DocumentBatches:
     def _gather(self, members: NDArray[np.int64], time: int) -> DocumentBatch:
         ids = np.full((len(members), time), self.pad, np.int64)
         for row, piece in zip(ids, members, strict=True):
-            at = 0
-            if self.begin is not None:
-                row[0], at = self.begin, 1
             text = self.pieces.read(int(piece), np.asarray(self.documents[int(self.pieces.document[piece])], np.int64))
-            row[at : at + len(text)] = text
-            if self.end is not None:
-                row[at + len(text)] = self.end
+            row[: len(text)] = text
         keep = np.arange(time) < self.lengths[members][:, None]
         return DocumentBatch(ids, keep, self.pieces.document[members])
 

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.order import number, places, shuffled
+from rehead.text.order import number, shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store_part import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-SHUFFLE, OPEN = 0, 1  # what a random choice is for, as part of its key
 
 
 class Rows(NamedTuple):
@@ -58,15 +57,11 @@ class LanguageModelRows:
     def __len__(self) -> int:
         return self.tokens // self.time
 
-    def read(self, step: int, batch: int, rank: int = 0, world: int = 1) -> Rows:
-        """Read the rows that a rank takes at a step of `batch` rows."""
-        return self.at(places(step, batch, rank, world))
-
     def at(self, places: NDArray[np.int64]) -> Rows:
         """Read the rows at some places of the endless sequence of epochs."""
         epochs, positions = np.divmod(places, len(self))
-        rows = shuffled(positions, len(self), self.seed, SHUFFLE, epochs)
-        opened = number(self.seed, OPEN, epochs) % np.uint64(self.tokens)
+        rows = shuffled(positions, len(self), self.seed, Stream.ROW_ORDER, epochs)
+        opened = number(self.seed, Stream.ROW_START, epochs) % np.uint64(self.tokens)
         starts = opened.astype(np.int64) + rows * self.time
         at = (starts[:, None] + np.arange(self.time + 1)) % self.tokens  # (batch, time + 1)
         documents = np.searchsorted(self.store.offsets, at, side="right") - 1

@@ -8,14 +8,13 @@ import numpy as np
 
 from rehead.errors import UserError
 from rehead.text.order import number
+from rehead.text.random_streams import Stream
 from rehead.text.store import TokenStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.text.store import Ids
-
-HELD_OUT = 2  # what a random choice is for, as part of its key
 
 
 class StorePart:
@@ -59,7 +58,7 @@ def hold_out(store: TokenStore, share: float, most: int, seed: int) -> tuple[Sto
             "The text is a single document, and validation needs one of its own. Give more text; if it is a long one, "
             "have it cut into lines or blocks (--documents line, --documents block)."
         )
-    order = np.argsort(number(seed, HELD_OUT, np.arange(len(store))), kind="stable")
+    order = np.argsort(number(seed, Stream.HELD_OUT, np.arange(len(store))), kind="stable")
     wanted = min(share * len(store.ids), most)
     taken = int(np.searchsorted(np.cumsum(store.lengths[order] + 1), wanted, side="right"))
     taken = min(max(taken, 1), len(store) - 1)

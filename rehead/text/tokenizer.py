@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
 
@@ -43,8 +43,6 @@ USUAL_NAMES = {
     "unk": (UNK, "[UNK]"),
     "mask": (MASK, "<mask>", "<|mask|>"),
 }
-
-Kind = Literal["bpe", "unigram"]
 
 
 class Tokenizer:
@@ -80,7 +78,6 @@ class Tokenizer:
         texts: Iterable[Document],
         *,
         vocab: int | None = None,
-        kind: Kind = "bpe",
         lowercase: bool = False,
         seed: int = 0,
         quiet: bool = False,
@@ -89,7 +86,7 @@ class Tokenizer:
         from rehead.text.vocabulary import DEFAULT_VOCAB, train_tokenizer
 
         vocab = DEFAULT_VOCAB if vocab is None else vocab
-        return train_tokenizer(texts, vocab=vocab, kind=kind, lowercase=lowercase, seed=seed, quiet=quiet)
+        return train_tokenizer(texts, vocab=vocab, lowercase=lowercase, seed=seed, quiet=quiet)
 
     @classmethod
     def from_sentencepiece(cls, model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:

@@ -1,6 +1,6 @@
-"""Train a tokenizer on the user's own text: byte-level BPE, or a unigram model over bytes.
+"""Train a tokenizer on the user's own text: byte-level BPE.
 
-Both begin with the 256 bytes, so that any text in any script is encoded without an unknown token and comes back
+It begins with the 256 bytes, so that any text in any script is encoded without an unknown token and comes back
 exactly. The same corpus and options give the same `tokenizer.json`, byte for byte.
 
 How large a vocabulary? Trained on 20,000 IMDb reviews, encoding 5,000 others (`python bench/text.py vocabulary`), for
@@ -21,18 +21,16 @@ A large corpus is sampled: pieces of a vocabulary are frequent by definition, an
 from __future__ import annotations
 
 import heapq
-import json
 import random
 import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
 
 from rehead.errors import UserError
 from rehead.progress import progress
 from rehead.text.documents import Document
-from rehead.text.tokenizer import SPECIALS, UNK, Kind, Tokenizer
+from rehead.text.tokenizer import SPECIALS, Tokenizer
 
 DEFAULT_VOCAB = 8192
 BYTES = 256
@@ -46,7 +44,6 @@ def train_tokenizer(
     texts: Iterable[Document],
     *,
     vocab: int = DEFAULT_VOCAB,
-    kind: Kind = "bpe",
     lowercase: bool = False,
     seed: int = 0,
     sample_characters: int = SAMPLE_CHARACTERS,
@@ -60,8 +57,6 @@ def train_tokenizer(
     import tokenizers
     from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
-    if kind not in get_args(Kind):
-        raise UserError(f"kind={kind!r} is not known. Choose one of: {', '.join(get_args(Kind))}.")
     smallest = len(SPECIALS) + BYTES
     if vocab < smallest:
         raise UserError(
@@ -74,26 +69,20 @@ def train_tokenizer(
 
     # In `fill`, "a truly [MASK] film" hides a word together with the space before it.
     specials = [AddedToken(each, special=True, lstrip=each == SPECIALS[-1]) for each in SPECIALS]
-    settings: dict[str, Any] = {
-        "vocab_size": vocab,
-        "special_tokens": specials,
-        "initial_alphabet": sorted(pre_tokenizers.ByteLevel.alphabet()),
-        "show_progress": False,
-    }
-    inner = tokenizers.Tokenizer(models.BPE() if kind == "bpe" else models.Unigram())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        min_frequency=2,
+        special_tokens=specials,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    inner = tokenizers.Tokenizer(models.BPE())
     if lowercase:
         inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     with progress("training the tokenizer", quiet=quiet):
-        trainer = (
-            trainers.BpeTrainer(min_frequency=2, **settings)
-            if kind == "bpe"
-            else trainers.UnigramTrainer(unk_token=UNK, **settings)
-        )
         inner.train_from_iterator((LONG_WORD.sub(r"\g<0> ", text) for text in sample.texts), trainer)
-    if kind == "unigram":
-        inner = tokenizers.Tokenizer.from_str(_settle_scores(inner.to_str()))
 
     tokenizer = Tokenizer(inner, notes=[sample.describe()])
     if tokenizer.vocab_size < vocab:
@@ -153,19 +142,3 @@ def draw_sample(
                 cutoff, taken = -highest, taken - len(dropped)
     held.sort(key=lambda each: each[1])
     return Sample([text for _, _, text in held], taken, count, seen)
-
-
-def _settle_scores(text: str) -> str:
-    """Make the result of unigram training independent of the order in which its trainer walks its hash tables.
-
-    That order shows in two places: the last digits of the scores (about 1e-11), and which of the bytes that never
-    occurred gets which of the lowest scores. So scores are rounded, and those bytes get the same one.
-    """
-    spec = json.loads(text)
-    marks, pieces = spec["model"]["vocab"][: len(SPECIALS)], spec["model"]["vocab"][len(SPECIALS) :]
-    lowest = min(score for _, score in pieces)
-    # The trainer gives them lowest, lowest + 0.0001, lowest + 0.0002, …
-    unseen = {piece for piece, score in pieces if len(piece) == 1 and score <= lowest + BYTES * 0.0001}
-    settled = [(piece, round(lowest if piece in unseen else score, 4)) for piece, score in pieces]
-    spec["model"]["vocab"] = marks + sorted(settled, key=lambda each: (-each[1], each[0]))
-    return json.dumps(spec, ensure_ascii=False)

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from rehead.errors import DamagedError, UserError
 from rehead.progress import Progress, amount, progress
 from rehead.text.order import number
+from rehead.text.random_streams import Stream
 from rehead.training import checkpoint
 from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
@@ -52,7 +53,6 @@ from rehead.training.stopping import Stopped, told_to_stop
 
 CHECKPOINTS, BEST = "checkpoints", "best"
 LOG_EVERY = 10  # steps between two lines of metrics
-DROPOUT = 3  # what a random choice is for, as part of its key
 
 
 @dataclass
@@ -258,7 +258,7 @@ class _Training:
         objective.train()
         sums = dict.fromkeys(objective.weights, 0.0)
         for place, (part, batch) in enumerate(zip(self.mine, parts, strict=True)):
-            torch.manual_seed(int(number(self.options.seed, DROPOUT, state.step, part)[0]) >> 1)
+            torch.manual_seed(int(number(self.options.seed, Stream.DROPOUT, state.step, part)[0]) >> 1)
             with self._synchronised(last=place == len(parts) - 1):
                 with self._precision():
                     losses = self.module(self._here(batch)).losses

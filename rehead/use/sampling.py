@@ -22,8 +22,7 @@ from torch import Tensor
 
 from rehead.errors import ConfigError
 from rehead.text.order import number
-
-DRAW = 7  # what a random number is for, as part of its key
+from rehead.text.random_streams import Stream
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,9 @@ class Chooser:
 
     def _chance(self) -> Tensor:
         """A number from 0 to 1, exclusive, for each sample at this step: (B)."""
-        bits = number(self.seed, DRAW, self.samples, self.steps) >> np.uint64(11)  # as many as a float64 can hold
+        bits = number(self.seed, Stream.GENERATION, self.samples, self.steps) >> np.uint64(
+            11
+        )  # as many as a float64 can hold
         return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 
 

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehead.text.order import part_of, places, shuffled
+from rehead.text.order import number, part_of, places, shuffled
+from rehead.text.random_streams import Stream
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
@@ -75,3 +76,22 @@ def test_a_seed_may_be_any_whole_number() -> None:
 def test_steps_and_batches_that_cannot_be(step: int, batch: int) -> None:
     with pytest.raises(ValueError, match="count from 0"):
         places(step, batch)
+
+
+def test_streams_have_a_value_of_their_own_but_for_five_pairs() -> None:
+    """Values that runs depend on and that were given twice: the two streams never meet (see the module)."""
+    names: dict[int, list[str]] = {}
+    for name, stream in Stream.__members__.items():
+        names.setdefault(stream.value, []).append(name)
+    assert {value: sorted(some) for value, some in names.items() if len(some) > 1} == {
+        0: ["BATCH_ORDER", "ROW_ORDER"],
+        1: ["BATCH_MEMBERS", "ROW_START"],
+        7: ["GENERATION", "MASKED_TOKEN"],
+        21: ["DOCUMENT_ORDER", "SPREAD_SAMPLE"],
+        71: ["SHUFFLED_LABELS", "UNLABELLED_TEXTS"],
+    }
+
+
+def test_a_stream_is_its_value_as_part_of_a_key() -> None:
+    for stream in Stream:
+        assert number(3, stream, np.arange(4)).tolist() == number(3, int(stream), np.arange(4)).tolist()

@@ -9,6 +9,7 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.document_batches import DocumentBatches
+from rehead.text.order import places
 from rehead.text.readers import Texts
 from rehead.text.rows import LanguageModelRows
 from rehead.text.store import TokenStore, build_store
@@ -44,7 +45,7 @@ def test_a_part_is_as_a_store_of_its_documents(tmp_path: Path, lines: list[str],
     for number in range(len(alone)):
         assert (part[number] == alone[number]).all()
     for step in range(5):
-        mine, theirs = (LanguageModelRows(each, 7, seed=1).read(step, 4) for each in (part, alone))
+        mine, theirs = (LanguageModelRows(each, 7, seed=1).at(places(step, 4)) for each in (part, alone))
         assert (mine.ids == theirs.ids).all()
         assert (mine.segments == theirs.segments).all()
     settings = {"budget": 64, "longest": 32, "long": "head", "pad": 1}

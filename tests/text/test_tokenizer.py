@@ -13,17 +13,16 @@ from tokenizers import models, pre_tokenizers, processors
 
 from rehead.errors import UserError
 from rehead.text.documents import Document
-from rehead.text.tokenizer import SPECIALS, Kind, Tokenizer
+from rehead.text.tokenizer import SPECIALS, Tokenizer
 from rehead.text.vocabulary import draw_sample, train_tokenizer
 
 LINES = [f"the {a} {b} was {c}, wasn't it?" for a in ("old", "new") for b in ("film", "book") for c in ("bad", "good")]
 DOCUMENTS = [Document(line, "lines.txt", number) for number, line in enumerate(LINES * 4, 1)]
-KINDS: list[Kind] = ["bpe", "unigram"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return train_tokenizer(DOCUMENTS, vocab=300, kind=request.param, quiet=True)
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(DOCUMENTS, vocab=300, quiet=True)
 
 
 def test_the_specials_are_where_everybody_expects_them(tokenizer: Tokenizer) -> None:
@@ -83,17 +82,16 @@ def test_it_is_the_same_after_saving(tokenizer: Tokenizer, tmp_path: Path) -> No
     assert again.encode("the </s> old ☃") == tokenizer.encode("the </s> old ☃")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_text_gives_the_same_bytes_in_another_process(kind: Kind) -> None:
+def test_the_same_text_gives_the_same_bytes_in_another_process() -> None:
     code = f"""
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 lines = {LINES!r}
 documents = [Document(line, "", 1) for line in lines * 4]
-print(Tokenizer.train(documents, vocab=300, kind={kind!r}, quiet=True).fingerprint())
+print(Tokenizer.train(documents, vocab=300, quiet=True).fingerprint())
 """
     prints = {subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout for _ in range(2)}
-    here = Tokenizer.train(DOCUMENTS, vocab=300, kind=kind, quiet=True).fingerprint()
+    here = Tokenizer.train(DOCUMENTS, vocab=300, quiet=True).fingerprint()
     assert prints == {here.encode() + b"\n"}
 
 
@@ -103,9 +101,8 @@ def test_little_text_gives_a_small_vocabulary_and_says_so() -> None:
     assert any(f"{tokenizer.vocab_size:,} entries, not 5,000" in note for note in tokenizer.notes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_megabyte_without_a_space_does_not_stop_training(kind: Kind) -> None:
-    tokenizer = train_tokenizer([*DOCUMENTS, Document("abcdefgh" * 125_000, "", 1)], vocab=280, kind=kind, quiet=True)
+def test_a_megabyte_without_a_space_does_not_stop_training() -> None:
+    tokenizer = train_tokenizer([*DOCUMENTS, Document("abcdefgh" * 125_000, "", 1)], vocab=280, quiet=True)
     assert tokenizer.decode(tokenizer.encode("abcdefgh" * 10)) == "abcdefgh" * 10
 
 
@@ -246,21 +243,18 @@ def test_pieces_that_are_not_there(tokenizer: Tokenizer) -> None:
 
 
 def test_what_cannot_be_trained_on_is_named() -> None:
-    with pytest.raises(UserError, match=r"kind='wordpiece' is not known\. Choose one of: bpe, unigram"):
-        Tokenizer.train([Document("a b", "x", 1)], kind="wordpiece", quiet=True)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="not on str"):
         Tokenizer.train(["a b"], quiet=True)  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_a_tokenizer_of_small_letters(kind: Kind, tmp_path: Path) -> None:
+def test_a_tokenizer_of_small_letters(tmp_path: Path) -> None:
     documents = [Document(f"Great GREAT great Éclair number {n} </s>", "x.txt", n) for n in range(1, 200)]
-    tokenizer = Tokenizer.train(documents, vocab=320, kind=kind, lowercase=True, quiet=True)
+    tokenizer = Tokenizer.train(documents, vocab=320, lowercase=True, quiet=True)
     tokenizer.save(tmp_path / "tokenizer.json")
     for each in (tokenizer, Tokenizer.load(tmp_path / "tokenizer.json")):
         assert each.encode("A GREAT Éclair") == each.encode("a great éclair")
         assert each.decode(each.encode("A GREAT Éclair </S>")) == "a great éclair </s>"
         ids = each.encode_with_masks("A [MASK] Éclair")
         assert ids.count(each.mask) == 1
-    cased = Tokenizer.train(documents, vocab=320, kind=kind, quiet=True)
+    cased = Tokenizer.train(documents, vocab=320, quiet=True)
     assert cased.encode("GREAT") != cased.encode("great")

@@ -28,6 +28,7 @@ from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, mean_classifier, naive_bayes_scale
 from rehead.finetune.logistic import fit_one_vs_rest, one_thread
 from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 
 if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats
@@ -39,7 +40,6 @@ MIN_DOCUMENTS = 3  # in which a word must occur
 ROUNDS = 2
 MANY, FEWER_FOLDS = 400, 2  # from so many examples on, so many folds are enough to judge by
 PARALLEL = 4  # folds computed at the same time, at most: each holds the unlabelled words once more
-UNLABELLED = 31  # what a random choice is for, as part of its key
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
@@ -75,7 +75,7 @@ def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
     """Draw at most so many texts; they stay in their order."""
     if len(texts) <= count:
         return texts
-    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, UNLABELLED))
+    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
     return [texts[int(each)] for each in chosen]
 
 
