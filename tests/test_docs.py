@@ -20,7 +20,7 @@ from rehead.model.accounting import account
 from rehead.model.config import preset
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def console_blocks(page: Path) -> list[list[tuple[str, str]]]:
