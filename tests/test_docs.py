@@ -20,7 +20,7 @@ from rehead.model.accounting import account
 from rehead.model.config import preset
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def console_blocks(page: Path) -> list[list[tuple[str, str]]]:
@@ -266,11 +266,19 @@ def test_the_mistakes_cost_what_the_page_says() -> None:
         assert row.endswith(f"| {cost:+,} |".replace("-", "−")), (row, cost)
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+                other = page.parent / target if target else page
+                assert other.exists(), f"{page.name} links to {target}"
+                assert not anchor or anchor in anchors(other), f"{page.name} links to {target}#{anchor}"
 
 
 def test_every_table_has_a_head() -> None:

@@ -71,13 +71,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("README.md", ["base", "classifier"]),
         ("docs/first-classifier.md", ["base", "classifier"]),
-        ("docs/how-it-works.md", ["base"]),
+        ("docs/how-it-works.md", ["language-model"]),
     ],
 )
 def test_from_files_of_the_user_s(page: str, written: list[str], files: Path) -> None:
     """But for `make`, `pip` and `compare`, which take long; tests/test_docs.py has them understood."""
     if "how" in page:
-        save(trained("causal"), files / "runs" / "base")
+        save(trained("causal"), files / "runs" / "language-model")
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
     mine = [shlex.split(line)[1:] for line in commands if line.startswith("rehead ")]
     for words in mine:
