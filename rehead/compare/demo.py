@@ -126,14 +126,13 @@ def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: Comp
     """Refuse what a later step would refuse, before minutes have gone into the earlier ones."""
     from rehead.compare.options import check_compare
     from rehead.pretrain.options import check_pretraining
-    from rehead.pretrain.recipe import read_recipe
 
     for name in ("unlabelled", "lab_tokens", "lab_epochs"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0.")
     for each in pretraining:
-        check_pretraining(each, read_recipe(each.objective))
+        check_pretraining(each)
     check_compare(asked)
     if max(options.labels) > TRAIN:
         raise UserError(f"--labels {max(options.labels)}: there are {TRAIN:,} to learn from. Ask for fewer.")

@@ -183,11 +183,6 @@ class Classifier:
 
 Head = LanguageModel | Classifier
 
-WRITES = ("causal", "hybrid")
-"Objectives that teach a language model to continue a text."
-FILLS = ("masked", "hybrid")
-"Objectives that teach it to guess a hidden word from both sides."
-
 HEADS: dict[str, type[LanguageModel] | type[Classifier]] = {each.kind: each for each in (LanguageModel, Classifier)}
 
 # What the newer shapes have in common.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.rows import LanguageModelRows
 from rehead.training.objective import Batch, Measures, Sums
@@ -38,3 +39,8 @@ class Causal(RowObjective):
     def report(self, measures: Measures) -> dict[str, float]:
         """Say loss, perplexity and how often the next token was guessed."""
         return self.report_of(measures, "causal")
+
+
+def build(context: BuildContext) -> Causal:
+    """Build the objective `causal`."""
+    return Causal(context.model, context.prepared.train, context.prepared.valid, **context.sizes)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.disk import file_inside, sha256
 from rehead.errors import DamagedError, UserError
-from rehead.pretrain.options import PretrainOptions, shape_of
-from rehead.pretrain.recipe import DOCUMENT
+from rehead.model.objectives import specs_of
+from rehead.pretrain.options import PretrainOptions, objective_of, shape_of, stages_of
 from rehead.training.directory import TOKENIZER, compare_options, describe, find_again, make_room
 from rehead.training.options import FREE_TO_CHANGE
 
@@ -44,10 +44,10 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
 
 def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
-    given = dataclasses.asdict(options)
+    given = dataclasses.asdict(options) | {"objective": objective_of(options)}
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
-    by_rows = shape_of(options).ngrams > 1 or any(name in options.objective for name in DOCUMENT)
+    by_rows = shape_of(options).ngrams > 1 or any(spec.reads_documents for spec in specs_of(stages_of(options)))
     if by_rows or options.optimizer == "muon":  # what moves rows, and Muon, give way to AdamW in a sharded run
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rehead.errors import UserError
 from rehead.model.model import Model
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.order import number
@@ -94,3 +95,12 @@ class Hybrid(RowObjective):
             "causal_loss": causal["loss"],
             "masked_loss": masked["loss"],
         }
+
+
+def build(context: BuildContext) -> Hybrid:
+    """Build the objective `hybrid`."""
+    prepared, options = context.prepared, context.options
+    masking = Masking.of(prepared.tokenizer, options.mask_share)
+    return Hybrid(
+        context.model, prepared.train, prepared.valid, masking, causal_rows=options.causal_rows, **context.sizes
+    )

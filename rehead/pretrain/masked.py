@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from rehead.model.model import Model
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.rows import LanguageModelRows
@@ -56,3 +57,15 @@ class Masked(RowObjective):
     def report(self, measures: Measures) -> dict[str, float]:
         """Say loss, perplexity and how often a hidden token was guessed, at 15 % hidden."""
         return self.report_of(measures, "masked")
+
+
+def build(context: BuildContext) -> Masked:
+    """Build the objective `masked`, with next-sentence prediction if that is asked for."""
+    from rehead.pretrain.next_sentence import NextSentence  # which is a kind of `Masked`
+
+    prepared, options = context.prepared, context.options
+    masking = Masking.of(prepared.tokenizer, options.mask_share)
+    model, train, valid = context.model, prepared.train, prepared.valid
+    if options.next_sentence:
+        return NextSentence(model, train, valid, masking, prepared.tokenizer, **context.sizes)
+    return Masked(model, train, valid, masking, **context.sizes)
