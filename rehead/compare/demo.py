@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_free
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag
-from rehead.training.again import begun, say_again
+from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
@@ -88,9 +88,9 @@ def command(options: DemoOptions) -> int:
     from rehead.training.stopping import Stopped
 
     try:
-        return _demo(options, begun(sys.argv[1:]))
+        return _demo(options, start_command(sys.argv[1:]))
     except (KeyboardInterrupt, Stopped) as stopped:
-        return say_again(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
+        return report_stop(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
 
 
 def _demo(options: DemoOptions, said: str) -> int:

@@ -36,7 +36,7 @@ from rehead.model.reading import Reading, cut, is_bag, pooled_parts
 from rehead.text.document_batches import DocumentBatches
 from rehead.text.order import part_of, places, shuffled
 from rehead.training.bags import bag_readings, bag_sums
-from rehead.training.objective import Batch, Measures, Objective, Pace, Sums
+from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,7 +124,7 @@ class Classify(Objective):
             self._take_up()
         elif vectors is not None:
             self._start(vectors)
-        self.begins_able = keep_head or vectors is not None
+        self.initial_may_be_best = keep_head or vectors is not None
         self.slots = rows_of(model.base)
         tokens = int(self.lengths.sum())
         if self.mode == "padded":
@@ -325,21 +325,21 @@ class Classify(Objective):
 
     def report(self, measures: Measures) -> dict[str, float]:
         """Say the loss, the accuracy (all labels right), and the mean of the classes' F1."""
-        others = measures.others
-        if not others.get("documents"):
+        metrics = measures.metrics
+        if not metrics.get("documents"):
             return {}
         scores = []
         for place in range(self._head().config.classes):
-            hits, said, real = (others[f"{name} {place}"] for name in ("hits", "said", "real"))
+            hits, said, real = (metrics[f"{name} {place}"] for name in ("hits", "said", "real"))
             if said + real:
                 scores.append(2 * hits / (said + real))
         return {
             "loss": measures.mean("classify"),
-            "accuracy": others["right"] / others["documents"],
+            "accuracy": metrics["right"] / metrics["documents"],
             "macro_f1": sum(scores) / len(scores) if scores else float("nan"),
         }
 
-    def badness(self, found: Mapping[str, float]) -> float:
+    def selection_loss(self, found: Mapping[str, float]) -> float:
         """Go by accuracy (where classes are to count alike: by macro-F1), and by the loss where that is the same.
 
         By the loss alone where there are several labels.
@@ -376,20 +376,20 @@ class Classify(Objective):
         """What is frozen is so from the first step to the last."""
         return self.idle()
 
-    def paces(self) -> dict[nn.Parameter, Pace]:
+    def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
         """The head moves first and fastest, then the layers from the top, the embeddings last and slowest."""
         base, frozen = self.model.base, set(self.idle())
         of_layers = [list(layer.parameters()) for layer in reversed(base.layers)]
         known = {id(each) for layer in of_layers for each in layer}
         groups = [*of_layers, [each for each in base.parameters() if id(each) not in known]]
-        paces: dict[nn.Parameter, Pace] = {}
+        settings: dict[nn.Parameter, ParameterSettings] = {}
         depth = 0
         for group in groups:
             moving = [each for each in group if each not in frozen]
             if moving:
                 depth += 1
-                paces |= dict.fromkeys(moving, Pace(self.layer_decay**depth, self.unfreeze * depth))
-        return paces
+                settings |= dict.fromkeys(moving, ParameterSettings(self.layer_decay**depth, self.unfreeze * depth))
+        return settings
 
 
 def _entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Next-token prediction under the square mask, at every position: what a generator is trained with."""
+"""Causal language modelling: next-token prediction at every position, under the causal (square) mask."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Causal(RowObjective):
     weights = MappingProxyType({"causal": 1.0})
 
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
-        """Read the rows; they have one token more than the model reads, which is predicted."""
+        """Read the rows, one token longer than the model's input: the last one is only predicted."""
         ids = rows.at(at).ids
         count = len(ids) * (ids.shape[1] - 1)
         return Batch({"ids": tensor(ids)}, {"causal": count}, count)
@@ -37,7 +37,7 @@ class Causal(RowObjective):
         return Sums({"causal": loss}, hits("causal", right))
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Say loss, perplexity and how often the next token was guessed."""
+        """Report loss, perplexity and accuracy of the next token."""
         return self.report_of(measures, "causal")
 
 

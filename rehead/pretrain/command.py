@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rehead.model.objectives import stages_of_run, trained_part
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
-from rehead.training.again import say_again
+from rehead.training.resuming import report_stop
 
 if TYPE_CHECKING:
     from rehead.model.run import Run
@@ -24,7 +24,7 @@ def command(options: PretrainOptions) -> int:
     try:
         run = run_pretraining(options)
     except Stopped as stopped:
-        return say_again(stopped.signum)
+        return report_stop(stopped.signum)
     if run is not None:
         print(_summary(options.out, run))
     return 0

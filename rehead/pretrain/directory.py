@@ -10,7 +10,7 @@ from rehead.disk import file_inside, sha256
 from rehead.errors import DamagedError, UserError
 from rehead.model.objectives import specs_of
 from rehead.pretrain.options import PretrainOptions, objective_of, shape_of, stages_of
-from rehead.training.directory import TOKENIZER, compare_options, describe, find_again, make_room
+from rehead.training.directory import TOKENIZER, compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ DESCRIPTION = "pretrain.json"
 def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) -> bool:
     """Make room for the run, or compare the one that is there with what is asked for; tell if its tokenizer is made."""
     out, now = options.out, description(options, fingerprint)
-    before = find_again(out, DESCRIPTION, asked=options.resume) if resume else None
+    before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
-        make_room(out, overwrite=options.overwrite)
+        create_directory(out, overwrite=options.overwrite)
         _describe(out, now, None)
         return False
     _compare(options, before, now)
@@ -37,9 +37,11 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
     """Name what a run that is resumed was not begun with."""
     compare_options(options.out, before["options"], now["options"])
     if before.get("tokenizer_file") != now["tokenizer_file"]:
-        raise UserError(f"{options.out} was begun with another --tokenizer. Resume it with the same one.")
+        raise UserError(f"{options.out} was started with another --tokenizer. Resume it with the same one.")
     if before.get("text") != now["text"]:
-        raise UserError(f"{options.out} was begun with other text than {', '.join(options.texts)}. It cannot go on.")
+        raise UserError(
+            f"{options.out} was started with other text than {', '.join(options.texts)}. It cannot be resumed."
+        )
 
 
 def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
@@ -62,4 +64,4 @@ def keep_tokenizer(options: PretrainOptions, fingerprint: str, tokenizer: Tokeni
 
 
 def _describe(out: Path, asked: dict[str, Any], tokenizer: str | None) -> None:
-    describe(out, DESCRIPTION, asked | {"tokenizer": tokenizer})
+    write_description(out, DESCRIPTION, asked | {"tokenizer": tokenizer})

@@ -81,7 +81,7 @@ def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
         adamw=default.adamw * factor * width,
         muon=default.muon * factor,
         rows=default.rows * factor,
-        decay=options.weight_decay,
+        weight_decay=options.weight_decay,
     )
 
 

@@ -40,13 +40,13 @@ from rehead.text.store import TokenStore, build_store
 from rehead.text.store_part import StorePart, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
-from rehead.training.again import interrupted
-from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
+from rehead.training.directory import TOKENIZER, TOKENS, discard_replaced, remove_leftovers, roll_back
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
+from rehead.training.resuming import stop_as_interrupt
 from rehead.training.state import State
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     known = {each.name for each in dataclasses.fields(PretrainOptions)}
     if unknown := sorted(options.keys() - known):
         raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
-    with interrupted(f"pretrain(…, out={str(out)!r}, resume=True)"):
+    with stop_as_interrupt(f"pretrain(…, out={str(out)!r}, resume=True)"):
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
     return load(out) if run is None else run
 
@@ -87,10 +87,10 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
             phases = make_phases(options, stages, model, prepared)
         except UserError:
             if opened is not None and not resume:
-                forget(options.out)
+                roll_back(options.out)
             raise
         if opened is not None:
-            let_go(options.out)
+            discard_replaced(options.out)
         _introduce(say, model, prepared, phases, stages)
         state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
         return _finish(options, world, prepared, phases[-1].objective, state, say)
@@ -223,11 +223,11 @@ def _finish(
     try:
         save_into(run, options.out)
     except ConfigError as error:  # nothing but weights that are not finite: the last step's loss was, before it
-        raise UserError(f"{error} Training has run away. Begin anew (--overwrite) with a lower --lr.") from error
+        raise UserError(f"{error} Training has diverged. Start again (--overwrite) with a lower --lr.") from error
     except UserError as error:
-        raise UserError(f"{error} Training is done and kept: make room, and go on with --resume.") from error
+        raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
     _draw(options.out, say)
-    tidy(options.out, DESCRIPTION)
+    remove_leftovers(options.out, DESCRIPTION)
     world.wait()
     return run
 
