@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
-from rehead.training.again import begun, say_again
+from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
@@ -28,11 +28,11 @@ __all__ = ["CompareOptions", "command", "compare"]
 def command(options: CompareOptions) -> int:
     """Run the command; tell how to go on if it was stopped. A control that knows too much is a finding: exit code 1."""
     try:
-        results = compare(options, begun(sys.argv[1:]))
+        results = compare(options, start_command(sys.argv[1:]))
     except KeyboardInterrupt:
         if not (options.out / "plan.json").exists():  # nothing was begun that could go on
             raise
-        return say_again(signal.SIGINT)
+        return report_stop(signal.SIGINT)
     print_table(results)
     print(f"\nreport: {options.out / 'report.html'}")
     return int(any(not each.passed for each in results.guards.controls))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_free
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag
-from rehead.training.again import begun, say_again
+from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
@@ -88,9 +88,9 @@ def command(options: DemoOptions) -> int:
     from rehead.training.stopping import Stopped
 
     try:
-        return _demo(options, begun(sys.argv[1:]))
+        return _demo(options, start_command(sys.argv[1:]))
     except (KeyboardInterrupt, Stopped) as stopped:
-        return say_again(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
+        return report_stop(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
 
 
 def _demo(options: DemoOptions, said: str) -> int:
@@ -126,14 +126,13 @@ def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: Comp
     """Refuse what a later step would refuse, before minutes have gone into the earlier ones."""
     from rehead.compare.options import check_compare
     from rehead.pretrain.options import check_pretraining
-    from rehead.pretrain.recipe import read_recipe
 
     for name in ("unlabelled", "lab_tokens", "lab_epochs"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0.")
     for each in pretraining:
-        check_pretraining(each, read_recipe(each.objective))
+        check_pretraining(each)
     check_compare(asked)
     if max(options.labels) > TRAIN:
         raise UserError(f"--labels {max(options.labels)}: there are {TRAIN:,} to learn from. Ask for fewer.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rehead.finetune.options import FinetuneOptions
 from rehead.progress import duration
-from rehead.training.again import say_again
+from rehead.training.resuming import report_stop
 
 if TYPE_CHECKING:
     from rehead.finetune.fitted import Fitted
@@ -22,7 +22,7 @@ def command(options: FinetuneOptions) -> int:
     try:
         fitted = run_finetuning(options)
     except Stopped as stopped:
-        return say_again(stopped.signum)
+        return report_stop(stopped.signum)
     if fitted is not None:
         print(_summary(options, fitted))
     return 0

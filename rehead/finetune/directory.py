@@ -9,7 +9,7 @@ from rehead.disk import sha256
 from rehead.errors import UserError
 from rehead.finetune.options import FinetuneOptions
 from rehead.text.documents import LabelledData
-from rehead.training.directory import compare_options, describe, find_again, make_room
+from rehead.training.directory import compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
 
 DESCRIPTION = "finetune.json"
@@ -26,10 +26,10 @@ PLACES = (
 def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: bool) -> None:
     """Make room for the run, or compare the one that is there with what is asked for: `given` is a `description`."""
     out = options.out
-    before = find_again(out, DESCRIPTION, asked=options.resume) if resume else None
+    before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
-        make_room(out, overwrite=options.overwrite)
-        describe(out, DESCRIPTION, given)
+        create_directory(out, overwrite=options.overwrite)
+        write_description(out, DESCRIPTION, given)
         return
     compare_options(out, before["options"], given["options"])
     for name, said in (

@@ -35,8 +35,8 @@ from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase
 from rehead.training.loop import train as train_phases
+from rehead.training.metrics_log import NAME, read
 from rehead.training.optimizers import Rates
-from rehead.training.record import NAME, read
 from rehead.training.state import State
 from rehead.training.stopping import Stopped
 from rehead.views.bag import BagOptions, BagView
@@ -258,7 +258,9 @@ def _rates(objective: Classify, options: FitOptions) -> Rates:
     """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.layers else HEAD
-    return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
+    return Rates(
+        adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, weight_decay=options.weight_decay
+    )
 
 
 def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:

@@ -32,7 +32,7 @@ from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
 from rehead.text.order import part_of, places, shuffled
 from rehead.text.random_streams import Stream
-from rehead.training.objective import Batch, Measures, Objective, Pace, Sums
+from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
 from rehead.views import make_view
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
@@ -123,7 +123,7 @@ class Classify(Objective):
             self._take_up()
         elif vectors is not None:
             self._start(vectors)
-        self.begins_able = keep_head or vectors is not None
+        self.initial_may_be_best = keep_head or vectors is not None
         self.finder = RowFinder(model.base)
         tokens = int(self.lengths.sum())
         if self.layers:
@@ -288,21 +288,21 @@ class Classify(Objective):
 
     def report(self, measures: Measures) -> dict[str, float]:
         """Say the loss, the accuracy (all labels right), and the mean of the classes' F1."""
-        others = measures.others
-        if not others.get("documents"):
+        metrics = measures.metrics
+        if not metrics.get("documents"):
             return {}
         scores = []
         for place in range(classifier_head(self.model).config.classes):
-            hits, said, real = (others[f"{name} {place}"] for name in ("hits", "said", "real"))
+            hits, said, real = (metrics[f"{name} {place}"] for name in ("hits", "said", "real"))
             if said + real:
                 scores.append(2 * hits / (said + real))
         return {
             "loss": measures.mean("classify"),
-            "accuracy": others["right"] / others["documents"],
+            "accuracy": metrics["right"] / metrics["documents"],
             "macro_f1": sum(scores) / len(scores) if scores else float("nan"),
         }
 
-    def badness(self, found: Mapping[str, float]) -> float:
+    def selection_loss(self, found: Mapping[str, float]) -> float:
         """Go by accuracy (where classes are to count alike: by macro-F1), and by the loss where that is the same.
 
         By the loss alone where there are several labels.
@@ -330,17 +330,17 @@ class Classify(Objective):
         """What is frozen is so from the first step to the last."""
         return self.idle()
 
-    def paces(self) -> dict[nn.Parameter, Pace]:
+    def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
         """The head moves first and fastest, then the layers from the top, the embeddings last and slowest."""
         frozen = set(self.idle())
-        paces: dict[nn.Parameter, Pace] = {}
+        settings: dict[nn.Parameter, ParameterSettings] = {}
         depth = 0
         for group in self.model.base.parameters_by_depth():
             moving = [each for each in group if each not in frozen]
             if moving:
                 depth += 1
-                paces |= dict.fromkeys(moving, Pace(self.layer_decay**depth, self.unfreeze * depth))
-        return paces
+                settings |= dict.fromkeys(moving, ParameterSettings(self.layer_decay**depth, self.unfreeze * depth))
+        return settings
 
 
 def _entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -84,8 +84,8 @@ class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
     unlabelled: list[str] | None = flag(None, metavar="TEXT")
     "Text without labels, such as that of pretraining: exact words learn from what is guessed of it, if that helps."
 
-    preset: Literal["lab", "small", "base", "bag"] = "small"
-    "With --scratch: the shape of the model."
+    preset: Literal["lab", "small", "base", "bag"] = "bag"
+    "With --scratch: the shape of the model (bag: n-gram vectors, no layers; the others are Transformers)."
 
     tokenizer: Path | None = None
     "With --scratch: a tokenizer.json or SentencePiece .model. Left out: one is trained on the examples."

@@ -34,9 +34,9 @@ from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
-from rehead.training.again import interrupted
-from rehead.training.directory import forget, let_go, tidy
+from rehead.training.directory import discard_replaced, remove_leftovers, roll_back
 from rehead.training.distributed import world as join_world
+from rehead.training.resuming import stop_as_interrupt
 
 Say = Callable[[str], None]
 
@@ -57,7 +57,7 @@ def finetune(
         if isinstance(given := options.get(name), str | Path):
             options[name] = [str(given)]
     start = None if base is None else Path(base)
-    with interrupted(f"finetune(…, out={str(out)!r}, resume=True)"):
+    with stop_as_interrupt(f"finetune(…, out={str(out)!r}, resume=True)"):
         fitted = run_finetuning(
             FinetuneOptions(labelled=[str(path) for path in paths], out=Path(out), base=start, **options)
         )
@@ -99,11 +99,11 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 resume=resume,
                 quiet=options.quiet,
                 world=world,
-                begins=lambda: let_go(options.out) if world.first else None,
+                begins=lambda: discard_replaced(options.out) if world.first else None,
             )
         except UserError:
             if world.first and not resume and not (options.out / "checkpoints").exists():
-                forget(options.out)
+                roll_back(options.out)
             raise
         if not world.first:
             world.wait()
@@ -175,11 +175,11 @@ def _introduce(start: Run, train: LabelledData, valid: LabelledData | None, say:
 
 def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:
     """Write the run, and draw its curves where matplotlib is there."""
-    let_go(options.out)
+    discard_replaced(options.out)
     save_into(fitted.run, options.out)
     if (options.out / "metrics.jsonl").exists():
         try:
             curves.save(options.out / "metrics.jsonl", options.out)
         except UserError as error:
             say(f"no curves were drawn: {error}")
-    tidy(options.out, DESCRIPTION)
+    remove_leftovers(options.out, DESCRIPTION)

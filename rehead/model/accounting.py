@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rehead.model.config import Classifier, LanguageModel, ModelConfig
+from rehead.model.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -279,12 +280,10 @@ def work(config: ModelConfig, classifier: Classifier, workload: Workload | None 
             (6, "nlayers", matrices, "nhid", "nff"),
             (6, "nlayers", 2, "length", "nhid"),  # scores, and the sum they weigh
         ]
-    every: Product = (6, "nhid", "ntokens")
-    heads: dict[str, list[Product]] = {
-        "causal": [every],
-        "masked": [(*every, "masked")],
-        "hybrid": [(*every, "causal_rows"), (*every, "masked", "masked_rows")],
-        "document": [(6, "nhid", "candidates", "/length")],
-        "classify": [(6, "nhid", "classes", "/length")],
-    }
-    return [Work(name, Formula(tuple(body), dials), Formula(tuple(head), dials)) for name, head in heads.items()]
+    layers = Formula(tuple(body), dials)
+    objectives = [
+        Work(spec.name, layers if spec.trains_layers else Formula((), dials), Formula(spec.head_cost, dials))
+        for spec in OBJECTIVES.values()
+    ]
+    classify = Formula(((6, "nhid", "classes", "/length"),), dials)
+    return [*objectives, Work("classify", layers, classify)]

@@ -145,12 +145,11 @@ class ModelConfig:
         return (*(("bag",) if bag else ()), *(("layers",) if self.nlayers or not bag else ()))
 
     @property
-    def described(self) -> str:
-        """Say in a few words what learns in a base of this shape."""
-        vectors = "n-gram vectors" if self.ngrams > 1 else "word vectors"
-        if not self.nlayers:
-            return f"{vectors}, no layers"
-        return f"a Transformer of {self.nlayers} layer{'s' if self.nlayers > 1 else ''}"
+    def learning_part(self) -> str:
+        """Say in a few words which part of a base of this shape learns, and is read."""
+        if self.reads == "layers" and self.nlayers:
+            return f"a Transformer of {self.nlayers} layer{'s' * (self.nlayers > 1)}"
+        return f"{'n-gram' if self.ngrams > 1 else 'token'} vectors, no layers"
 
     def language_model(self) -> LanguageModel:
         """Describe the language-model head that goes with this base."""
@@ -246,11 +245,6 @@ class Classifier:
 
 
 Head = LanguageModel | Classifier
-
-WRITES = ("causal", "hybrid")
-"Objectives that teach a language model to continue a text."
-FILLS = ("masked", "hybrid")
-"Objectives that teach it to guess a hidden word from both sides."
 
 HEADS: dict[str, type[LanguageModel] | type[Classifier]] = {each.kind: each for each in (LanguageModel, Classifier)}
 

@@ -1,4 +1,4 @@
-"""Next-token prediction under the square mask, at every position: what a generator is trained with."""
+"""Causal language modelling: next-token prediction at every position, under the causal (square) mask."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.rows import LanguageModelRows
 from rehead.training.objective import Batch, Measures, Sums
@@ -23,7 +24,7 @@ class Causal(RowObjective):
     weights = MappingProxyType({"causal": 1.0})
 
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
-        """Read the rows; they have one token more than the model reads, which is predicted."""
+        """Read the rows, one token longer than the model's input: the last one is only predicted."""
         ids = rows.at(at).ids
         count = len(ids) * (ids.shape[1] - 1)
         return Batch({"ids": tensor(ids)}, {"causal": count}, count)
@@ -36,5 +37,10 @@ class Causal(RowObjective):
         return Sums({"causal": loss}, hits("causal", right))
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Say loss, perplexity and how often the next token was guessed."""
+        """Report loss, perplexity and accuracy of the next token."""
         return self.report_of(measures, "causal")
+
+
+def build(context: BuildContext) -> Causal:
+    """Build the objective `causal`."""
+    return Causal(context.model, context.prepared.train, context.prepared.valid, **context.sizes)

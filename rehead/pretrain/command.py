@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rehead.model.objectives import stages_of_run, trained_part
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
-from rehead.training.again import say_again
+from rehead.training.resuming import report_stop
+
+if TYPE_CHECKING:
+    from rehead.runs.run import Run
 
 __all__ = ["PretrainOptions", "command"]
 
@@ -20,13 +24,15 @@ def command(options: PretrainOptions) -> int:
     try:
         run = run_pretraining(options)
     except Stopped as stopped:
-        return say_again(stopped.signum)
+        return report_stop(stopped.signum)
     if run is not None:
-        print(_summary(options.out, run.details))
+        print(_summary(options.out, run))
     return 0
 
 
-def _summary(out: Path, details: dict[str, Any]) -> str:
+def _summary(out: Path, run: Run) -> str:
+    details, trained = run.details, trained_part(run.model.config, stages_of_run(run))
     found = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in details["held_out"].items())
     done = f"{details['tokens']:,} tokens in {details['steps']:,} steps, {duration(details['seconds'])}"
-    return f"{out}: {details['objective']}, {done}\nheld out: {found or 'nothing that could be measured'}"
+    held_out = found or "nothing that could be measured"
+    return f"{out}: {trained}; objective {details['objective']}, {done}\nheld out: {held_out}"

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.disk import file_inside, sha256
 from rehead.errors import DamagedError, UserError
-from rehead.pretrain.options import PretrainOptions, shape_of
-from rehead.pretrain.recipe import DOCUMENT
-from rehead.training.directory import TOKENIZER, compare_options, describe, find_again, make_room
+from rehead.model.objectives import specs_of
+from rehead.pretrain.options import PretrainOptions, objective_of, shape_of, stages_of
+from rehead.training.directory import TOKENIZER, compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ DESCRIPTION = "pretrain.json"
 def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) -> bool:
     """Make room for the run, or compare the one that is there with what is asked for; tell if its tokenizer is made."""
     out, now = options.out, description(options, fingerprint)
-    before = find_again(out, DESCRIPTION, asked=options.resume) if resume else None
+    before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
-        make_room(out, overwrite=options.overwrite)
+        create_directory(out, overwrite=options.overwrite)
         _describe(out, now, None)
         return False
     _compare(options, before, now)
@@ -37,17 +37,19 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
     """Name what a run that is resumed was not begun with."""
     compare_options(options.out, before["options"], now["options"])
     if before.get("tokenizer_file") != now["tokenizer_file"]:
-        raise UserError(f"{options.out} was begun with another --tokenizer. Resume it with the same one.")
+        raise UserError(f"{options.out} was started with another --tokenizer. Resume it with the same one.")
     if before.get("text") != now["text"]:
-        raise UserError(f"{options.out} was begun with other text than {', '.join(options.texts)}. It cannot go on.")
+        raise UserError(
+            f"{options.out} was started with other text than {', '.join(options.texts)}. It cannot be resumed."
+        )
 
 
 def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
-    given = dataclasses.asdict(options)
+    given = dataclasses.asdict(options) | {"objective": objective_of(options)}
     places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
-    by_rows = shape_of(options).ngrams > 1 or any(name in options.objective for name in DOCUMENT)
+    by_rows = shape_of(options).ngrams > 1 or any(spec.reads_documents for spec in specs_of(stages_of(options)))
     if by_rows or options.optimizer == "muon":  # what moves rows, and Muon, give way to AdamW in a sharded run
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}
@@ -62,4 +64,4 @@ def keep_tokenizer(options: PretrainOptions, fingerprint: str, tokenizer: Tokeni
 
 
 def _describe(out: Path, asked: dict[str, Any], tokenizer: str | None) -> None:
-    describe(out, DESCRIPTION, asked | {"tokenizer": tokenizer})
+    write_description(out, DESCRIPTION, asked | {"tokenizer": tokenizer})

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig
 from rehead.model.model import Model
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.order import number, part_of, places, shuffled
 from rehead.text.random_streams import Stream
@@ -126,8 +127,8 @@ class Document(Objective):
                 _, tokens = model.base.row_tables()[0]
                 tokens.weight.mul_(self._kept(0, config.ntokens)[:, None])
 
-    def follow(self, before: Document) -> None:
-        """Go on with the output table of the objective that trained the model so far: a new one starts from noise."""
+    def share_output(self, before: Document) -> None:
+        """Continue with the output table that another objective of the run trains: a new one starts from noise."""
         self.output = before.output
 
     def steps_in_epoch(self) -> float:
@@ -259,6 +260,23 @@ class Document(Objective):
         resting = [] if self.model.head is None else list(self.model.head.parameters())
         layers = self.model.base.parameters_by_depth()[:-1]
         return [*resting, *(each for layer in layers for each in layer)] if self.bag else resting
+
+
+def build(context: BuildContext) -> Document:
+    """Build the objective `document`, or `bag`, which skips the layers."""
+    before = next((each for each in reversed(context.built) if isinstance(each, Document)), None)
+    made = Document(
+        context.model,
+        context.prepared.train,
+        context.prepared.valid,
+        fresh=context.stage == 0 and before is None,
+        layers=context.spec.trains_layers,
+        **context.sizes,
+    )
+    made.name = context.spec.name
+    if before is not None:
+        made.share_output(before)
+    return made
 
 
 def new_output(config: ModelConfig, seed: int) -> nn.Embedding:

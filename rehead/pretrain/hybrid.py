@@ -1,7 +1,7 @@
-"""Masked and causal rows in one run, one head for both: the base can generate, and read both ways.
+"""Masked and causal rows in one run, with one head: the base can generate, and reads bidirectionally.
 
-For one head to serve both, a hidden token is predicted one position early, by the hidden state before it, as the next
-token is. What differs is only what may be read: everything, or what came before.
+For one head to serve both, a masked token is predicted by the hidden state one position before it, as the next token
+is. Only the attention mask differs: none, or causal.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rehead.errors import UserError
 from rehead.model.model import Model
+from rehead.pretrain.context import BuildContext
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
 from rehead.text.order import number
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Hybrid(RowObjective):
-    """Some rows are read under the square mask, the others both ways with tokens hidden."""
+    """Some rows are read under the causal (square) mask, the others bidirectionally with tokens masked."""
 
     name = "hybrid"
     weights = MappingProxyType({"causal": 0.5, "masked": 0.5})
@@ -50,7 +51,7 @@ class Hybrid(RowObjective):
         self.masking, self.causal_rows = masking, causal_rows
 
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
-        """Read the rows and deal them to the two ways; in validation all of them go both ways."""
+        """Read the rows and assign each to causal or masked; in validation all of them are both."""
         ids = rows.at(at).ids  # (B, T + 1)
         if validating:
             forward = backward = np.ones(len(at), bool)
@@ -59,16 +60,16 @@ class Hybrid(RowObjective):
             forward = draw.astype(np.float64) * 2.0**-53 < self.causal_rows
             backward = ~forward
         both = ids[backward, :-1]
-        hidden = self.masking.hide(both, at[backward], seed, EVALUATED if validating else None)
-        hidden.chosen[:, 0] = False  # nothing stands before it that could predict it
-        read = np.where(hidden.chosen, hidden.ids, both)
-        # Hidden state i predicts token i + 1, in the flat batch of the rows that are read both ways.
-        places = hidden.chosen.reshape(-1).nonzero()[0] - 1
+        masked = self.masking.apply(both, at[backward], seed, EVALUATED if validating else None)
+        masked.chosen[:, 0] = False  # no hidden state comes before it
+        read = np.where(masked.chosen, masked.ids, both)
+        # Hidden state i predicts token i + 1, in the flat batch of the masked rows.
+        places = masked.chosen.reshape(-1).nonzero()[0] - 1
         tensors = {
             "causal": tensor(ids[forward]),
             "ids": tensor(read),
             "places": tensor(places),
-            "targets": tensor(both[hidden.chosen]),
+            "targets": tensor(both[masked.chosen]),
         }
         counts = {"causal": float(forward.sum()) * (ids.shape[1] - 1), "masked": float(len(places))}
         return Batch(tensors, counts, (int(forward.sum()) + len(both)) * (ids.shape[1] - 1))
@@ -84,7 +85,7 @@ class Hybrid(RowObjective):
         return Sums(losses, hits("causal", causal_hits) | hits("masked", masked_hits))
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Say how well both are done; the loss is what is optimised."""
+        """Report both tasks; the loss is their mean, which is optimised."""
         causal, masked = (self.report_of(measures, name) for name in ("causal", "masked"))
         return {
             "loss": 0.5 * (causal["loss"] + masked["loss"]),
@@ -93,3 +94,12 @@ class Hybrid(RowObjective):
             "causal_loss": causal["loss"],
             "masked_loss": masked["loss"],
         }
+
+
+def build(context: BuildContext) -> Hybrid:
+    """Build the objective `hybrid`."""
+    prepared, options = context.prepared, context.options
+    masking = Masking.of(prepared.tokenizer, options.mask_share)
+    return Hybrid(
+        context.model, prepared.train, prepared.valid, masking, causal_rows=options.causal_rows, **context.sizes
+    )

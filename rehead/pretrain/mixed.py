@@ -1,4 +1,4 @@
-"""Several objectives at once (`--objective masked+document`): every step takes a batch of each, and adds the losses."""
+"""Several objectives at once (`--objective masked+document`): a step takes a batch of each and adds up the losses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rehead.training.objective import Batch, Measures, Objective, Sums
 
 
 class Mixed(Objective):
-    """The sum of some objectives on one model."""
+    """The sum of several objectives on one model."""
 
     def __init__(self, objectives: list[Objective]) -> None:
         super().__init__(objectives[0].model)
@@ -26,13 +26,13 @@ class Mixed(Objective):
             assert isinstance(each, Objective)  # noqa: S101 (for the type checker)
             yield each
 
-    def take_over(self) -> None:
-        """Have each of them do so."""
+    def adapt_trained_model(self) -> None:
+        """Let each objective adapt the model."""
         for each in self.objectives:
-            each.take_over()
+            each.adapt_trained_model()
 
     def steps_in_epoch(self) -> float:
-        """How many steps show every token once to the objective that takes longest."""
+        """Steps per epoch of the objective with the longest epoch."""
         return max(each.steps_in_epoch() for each in self.objectives)
 
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
@@ -40,7 +40,7 @@ class Mixed(Objective):
         return self._together([(each, each.read(step, part, parts)) for each in self.objectives])
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
-        """Give the held-out batches side by side; the shorter row of them ends first."""
+        """Yield the held-out batches of all objectives together; some may have fewer."""
         objectives = list(self.objectives)
         for batches in zip_longest(*(each.held_out(part, parts) for each in objectives)):
             pairs = zip(objectives, batches, strict=True)
@@ -52,9 +52,9 @@ class Mixed(Objective):
         return Batch(tensors, counts, sum(batch.tokens for _, batch in batches))
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
-        """Add up what each of them sums."""
+        """Collect the sums of each, under its name."""
         losses: dict[str, Tensor] = {}
-        others: dict[str, Tensor] = {}
+        metrics: dict[str, Tensor] = {}
         for each in self.objectives:
             begin = f"{each.name}."
             own = {name.removeprefix(begin): value for name, value in tensors.items() if name.startswith(begin)}
@@ -62,18 +62,18 @@ class Mixed(Objective):
                 continue
             sums = each(own)
             losses |= {begin + name: value for name, value in sums.losses.items()}
-            others |= {begin + name: value for name, value in sums.others.items()}
-        return Sums(losses, others)
+            metrics |= {begin + name: value for name, value in sums.metrics.items()}
+        return Sums(losses, metrics)
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Say what each would say, under its name; the loss is the sum of theirs."""
+        """Report the metrics of each, under its name; the loss is the sum of their losses."""
         found: dict[str, float] = {"loss": 0.0}
         for each in self.objectives:
             begin = f"{each.name}."
             own = Measures(
                 *(
                     {name.removeprefix(begin): value for name, value in sums.items() if name.startswith(begin)}
-                    for sums in (measures.losses, measures.counts, measures.others)
+                    for sums in (measures.losses, measures.counts, measures.metrics)
                 )
             )
             said = each.report(own)
@@ -82,7 +82,7 @@ class Mixed(Objective):
         return found
 
     def row_tables(self) -> list[nn.Parameter]:
-        """Tables that every one of them touches in a few rows only; what one reads as a whole is no such table."""
+        """List the tables that none of them reads as a whole."""
         tables = [parameter for each in self.objectives for parameter in each.row_tables()]
         return [
             table
@@ -91,12 +91,12 @@ class Mixed(Objective):
         ]
 
     def row_rates(self) -> dict[nn.Parameter, Tensor]:
-        """Give the rates of each, for the tables that are left."""
+        """Give the row multipliers of each, for those tables."""
         tables = set(self.row_tables())
         rates = [pair for each in self.objectives for pair in each.row_rates().items()]
         return {table: rate for table, rate in rates if table in tables}
 
     def idle(self) -> list[nn.Parameter]:
-        """Parameters that all of them leave alone."""
+        """List the parameters that none of them trains."""
         idle = [set(each.idle()) for each in self.objectives]
         return list(set.intersection(*idle))

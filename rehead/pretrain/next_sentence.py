@@ -1,10 +1,10 @@
-"""BERT as it was first trained: hidden tokens, and a second question: whether B is what followed A.
+"""Masked language modelling with next-sentence prediction, as BERT was first trained.
 
     <s> A … </s> B … </s>
 
 A and B are cut out of one row of text, inside a document where that is possible; in half of the rows B is then
-replaced by the same stretch of another row, if there is another. The answer is read off the first token, by a head of
-its own, which is not kept.
+replaced by the same positions of another row, if there is another. Whether B followed A is predicted from the first
+token, by a head of its own, which is not kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MARKS = 3
 
 
 class NextSentence(Masked):
-    """Masked language modelling on pairs, and whether they belong together."""
+    """Masked language modelling on pairs, plus next-sentence prediction."""
 
     name = "masked"
     weights = MappingProxyType({"masked": 1.0, "next": 1.0})
@@ -57,12 +57,12 @@ class NextSentence(Masked):
         self.norm = nn.LayerNorm(model.config.nhid)
         self.answer = nn.Linear(model.config.nhid, 1)
 
-    def stretch(self, time: int) -> int:
-        """A row has three marks beside its text."""
+    def row_length(self, time: int) -> int:
+        """A row has three special tokens beside its text."""
         return time - MARKS
 
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
-        """Make pairs of the rows, half of them of two rows, and hide some tokens."""
+        """Make pairs of the rows, half of them of two rows, and mask some tokens."""
         text = rows.at(at)
         ids, segments = text.ids[:, :-1], text.segments[:, :-1]
         time = ids.shape[1]
@@ -85,27 +85,27 @@ class NextSentence(Masked):
         pairs = np.full((len(ids), time + MARKS), self.end, np.int64)
         pairs[:, 0] = self.begin
         np.put_along_axis(pairs, places + 1 + after, ids, 1)
-        hidden = self.masking.hide(pairs, at, seed, EVALUATED if validating else None)
+        masked = self.masking.apply(pairs, at, seed, EVALUATED if validating else None)
         tensors = {
-            "ids": tensor(hidden.ids),
-            "places": tensor(hidden.chosen.reshape(-1).nonzero()[0]),
-            "targets": tensor(pairs[hidden.chosen]),
+            "ids": tensor(masked.ids),
+            "places": tensor(masked.chosen.reshape(-1).nonzero()[0]),
+            "targets": tensor(pairs[masked.chosen]),
             "follows": torch.from_numpy(follows.astype(np.float32)),
         }
-        return Batch(tensors, {"masked": float(hidden.chosen.sum()), "next": float(len(at))}, pairs.size)
+        return Batch(tensors, {"masked": float(masked.chosen.sum()), "next": float(len(at))}, pairs.size)
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
-        """Sum the losses of the hidden tokens and of the answers: follows (B,)."""
+        """Sum the losses of the masked tokens and of the answers: follows (B,)."""
         hidden = self.model.base(tensors["ids"], causal=False)
         sums = self.sums(hidden, tensors)
         answers = self.answer(self.norm(hidden[:, 0]))[:, 0]
         loss = F.binary_cross_entropy_with_logits(answers, tensors["follows"], reduction="sum")
         right = None if torch.is_grad_enabled() else ((answers > 0) == (tensors["follows"] > 0)).sum()
-        return Sums(sums.losses | {"next": loss}, sums.others | hits("next", right))
+        return Sums(sums.losses | {"next": loss}, sums.metrics | hits("next", right))
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Say how well both questions are answered; the loss is their sum."""
+        """Report both tasks; the loss is their sum."""
         masked, pairs = super().report(measures), measures.mean("next")
-        right = measures.others["next_hits"] / max(measures.counts["next"], 1.0)
+        right = measures.metrics["next_hits"] / max(measures.counts["next"], 1.0)
         both = {"masked_loss": masked["loss"], "next_loss": pairs, "next_accuracy": right}
         return masked | both | {"loss": masked["loss"] + pairs}

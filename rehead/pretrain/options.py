@@ -10,12 +10,13 @@ from typing import Literal
 from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.dials import DialOptions
+from rehead.model.objectives import OBJECTIVES, Stage, parse_objective, specs_of
 from rehead.options import CommonOptions, flag, positional
-from rehead.pretrain.recipe import Stage
 from rehead.text.documents import ReadOptions
 from rehead.training.budget import LARGEST
 from rehead.training.options import TrainingOptions
 
+DEFAULT_OBJECTIVES = {"bag": "bag", "lab": "causal", "small": "bag,causal", "base": "bag,causal"}
 SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
 
 
@@ -29,12 +30,14 @@ class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
     out: Path = flag(metavar="RUN")
     "Directory of the run."
 
-    preset: Literal["lab", "small", "base", "bag"] = "small"
-    "The shape of the model."
+    preset: Literal["lab", "small", "base", "bag"] = "bag"
+    """Shape of the model. bag: n-gram vectors, no layers; small: a Transformer of 4 layers on n-gram vectors; base: a
+    Transformer of 8 layers; lab: the Transformer of the classic experiment."""
 
-    objective: str = "bag"
-    """causal, masked, hybrid, document, bag (document past the layers). A,B: one after the other; A+B: together;
-    A:0.8,B:0.2: shares of the budget."""
+    objective: str | None = None
+    """What is trained. bag: n-gram vectors only, without any layers; document: the same through the layers; causal,
+    masked, hybrid: a language model. A,B: one after the other; A+B: both in every step; A:0.8,B:0.2: with these shares
+    of the budget (default: bag for --preset bag, causal for lab, bag,causal for small and base)."""
 
     tokenizer: Path | None = None
     "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
@@ -86,8 +89,19 @@ def shape_of(options: PretrainOptions, ntokens: int | None = None) -> ModelConfi
     return config if options.length <= config.maxlen else dataclasses.replace(config, maxlen=options.length)
 
 
-def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
+def objective_of(options: PretrainOptions) -> str:
+    """Give the objective string: what the user said, or the default of the preset."""
+    return DEFAULT_OBJECTIVES.get(options.preset, "bag") if options.objective is None else options.objective
+
+
+def stages_of(options: PretrainOptions) -> list[Stage]:
+    """Parse the objective, given or default, into stages."""
+    return parse_objective(objective_of(options))
+
+
+def check_pretraining(options: PretrainOptions) -> None:
     """Refuse what contradicts itself before anything is read or written."""
+    specs = specs_of(stages_of(options))
     named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
     if len(named) > 1:
         raise UserError(f"--{named[0]} and --{named[1]} are two budgets. Give one.")
@@ -98,25 +112,25 @@ def check_pretraining(options: PretrainOptions, stages: list[Stage]) -> None:
         raise UserError(f"--length {options.length}: must be 2 or more.")
     if options.batch is not None and options.batch < options.length:
         raise UserError(f"--batch {options.batch} is less than one row of --length {options.length} tokens.")
-    used = {name for stage in stages for name in stage.objectives}
-    if options.next_sentence and "masked" not in used:
-        raise UserError(f"--next-sentence goes with --objective masked, not with {options.objective}.")
     if not 0 < options.mask_share < 1:
         raise UserError(f"--mask-share {options.mask_share:g}: must lie between 0 and 1.")
     if not 0 < options.causal_rows < 1:
         raise UserError(f"--causal-rows {options.causal_rows:g}: must lie between 0 and 1.")
-    for name, wanted in (("mask_share", ("masked", "hybrid")), ("causal_rows", ("hybrid",))):
-        if getattr(options, name) != getattr(PretrainOptions, name) and not used & set(wanted):
+    for name in sorted(frozenset[str]().union(*(spec.options for spec in OBJECTIVES.values()))):
+        unchanged = getattr(options, name) == getattr(PretrainOptions, name)
+        if not unchanged and not any(name in spec.options for spec in specs):
+            takes = " or ".join(spec.name for spec in OBJECTIVES.values() if name in spec.options)
             raise UserError(
-                f"--{name.replace('_', '-')} goes with --objective {' or '.join(wanted)}, not with {options.objective}."
+                f"--{name.replace('_', '-')} goes with --objective {takes}, not with {objective_of(options)}."
             )
     if options.next_sentence and options.length < SHORTEST_PAIR:
         raise UserError(f"--length {options.length} leaves no room for two sentences. Choose {SHORTEST_PAIR} or more.")
     shape = shape_of(options)
-    if "bag" in used and shape.norm == "post" and shape.nlayers:
+    skipping = [spec.name for spec in specs if not spec.trains_layers]
+    if skipping and shape.norm == "post" and shape.nlayers:
         raise UserError(
-            "--objective bag reads past the layers, but those of this shape are never the identity. "
-            "Choose --objective document, or --preset small."
+            f"--objective {skipping[0]} skips the layers, so untrained layers must be the identity, which those of "
+            "--preset lab (norm='post') are not. Choose --objective document, or --preset small."
         )
     if options.resume and options.overwrite:
         raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")

@@ -1,116 +1,92 @@
-"""What a run does, phase by phase: objectives, learning rates, budgets, and what is usual unless the user says."""
+"""The phases of a run: the objective, learning rates and budget of each, with defaults for what the user left out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from rehead.model.config import ModelConfig
 from rehead.model.model import Model
-from rehead.pretrain.causal import Causal
+from rehead.model.objectives import OBJECTIVES, ObjectiveSpec, Stage
+from rehead.pretrain import causal, document, hybrid, masked
+from rehead.pretrain.context import BuildContext, Prepared
 from rehead.pretrain.document import Document
 from rehead.pretrain.grams import choose_rows
-from rehead.pretrain.hybrid import Hybrid
-from rehead.pretrain.masked import Masked
-from rehead.pretrain.masking import Masking
 from rehead.pretrain.mixed import Mixed
-from rehead.pretrain.next_sentence import NextSentence
 from rehead.pretrain.options import PretrainOptions
-from rehead.pretrain.recipe import DOCUMENT, Stage
-from rehead.text.store_part import StorePart
-from rehead.text.tokenizer import Tokenizer
 from rehead.training.budget import Budget
 from rehead.training.loop import Phase
 from rehead.training.objective import Objective
 from rehead.training.optimizers import Rates
 
-DOCUMENT_BATCH = 20_480  # tokens in a step of documents: see docs/pretraining.md
-# Rows of text: a short run takes smaller steps, so that it takes enough of them.
-SMALLEST, LARGEST, STEPS = 1_024, 8_192, 2_000
-SHORT = 2_048  # where minutes are the budget, and nobody knows how many tokens they hold
+BUILDERS: dict[str, Callable[[BuildContext], Objective]] = {
+    "causal": causal.build,
+    "masked": masked.build,
+    "hybrid": hybrid.build,
+    "document": document.build,
+    "bag": document.build,
+}
+"How each of `rehead.model.objectives.OBJECTIVES` is built."
 
-
-@dataclass
-class Prepared:
-    """What training starts from."""
-
-    tokenizer: Tokenizer
-    train: StorePart
-    valid: StorePart
-    fingerprint: str
-    "Of the text; the first process knows it."
+DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/pretraining.md
+# Tokens per step on rows of text: a short run takes smaller steps, so that there are about this many of them.
+SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
+TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown
 
 
 def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, prepared: Prepared) -> list[Phase]:
-    """Make the phases of a run."""
-    if not DOCUMENT & set(stages[0].objectives):  # which do it themselves
+    """Build the phases of a run, one per stage."""
+    if not any(spec.reads_documents for spec in stages[0].specs):  # those choose the n-grams themselves
         choose_rows(model.base, prepared.train, options.seed)
+    tokens = int(prepared.train.offsets[-1])
     phases = []
-    before: Document | None = None
+    built: list[Objective] = []
     for place, stage in enumerate(stages):
         objectives = []
         for name in stage.objectives:
-            each = _objective(name, options, model, prepared, stage, fresh=not place and before is None)
-            if isinstance(each, Document):
-                if before is not None:
-                    each.follow(before)
-                before = each
-            objectives.append(each)
+            spec = OBJECTIVES[name]
+            batch = _batch(options, spec, stage.share, tokens)
+            context = BuildContext(spec, options, model, prepared, batch, place, list(built))
+            objectives.append(BUILDERS[name](context))
+            built.append(objectives[-1])
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
-        budget = _budget(options, objective, stage.share, int(prepared.train.offsets[-1]))
+        budget = _budget(options, objective, stage.share, tokens)
         phases.append(Phase(objective, budget, _rates(options, model.config)))
     return phases
 
 
-def _objective(
-    name: str, options: PretrainOptions, model: Model, prepared: Prepared, stage: Stage, *, fresh: bool
-) -> Objective:
-    """Make one objective on the model; `fresh`: if it reads documents, it finds the model as it was made."""
-    train, valid, tokenizer = prepared.train, prepared.valid, prepared.tokenizer
-    batch = options.batch
-    if batch is None:
-        tokens = int(train.offsets[-1])
-        batch = DOCUMENT_BATCH if name in DOCUMENT else usual_batch(options, stage.share, tokens)
-    rows: dict[str, int] = {"time": options.length, "batch": batch, "seed": options.seed}
-    if name in DOCUMENT:
-        made = Document(model, train, valid, fresh=fresh, layers=name == "document", **rows)
-        made.name = name
-        return made
-    if name == "causal":
-        return Causal(model, train, valid, **rows)
-    masking = Masking.of(tokenizer, options.mask_share)
-    if name == "hybrid":
-        return Hybrid(model, train, valid, masking, causal_rows=options.causal_rows, **rows)
-    if options.next_sentence:
-        return NextSentence(model, train, valid, masking, tokenizer, **rows)
-    return Masked(model, train, valid, masking, **rows)
+def _batch(options: PretrainOptions, spec: ObjectiveSpec, share: float, tokens: int) -> int:
+    """Choose how many tokens a step of an objective takes."""
+    if options.batch is not None:
+        return options.batch
+    return DOCUMENT_BATCH if spec.reads_documents else default_batch(options, share, tokens)
 
 
-def usual_batch(options: PretrainOptions, share: float, tokens: int) -> int:
-    """How many tokens a step on rows takes, unless the user says; `tokens` is the size of the text."""
+def default_batch(options: PretrainOptions, share: float, tokens: int) -> int:
+    """Give the default number of tokens per step on rows of text; `tokens` is the size of the text."""
     if options.minutes is not None:
-        usual = SHORT
+        batch = TIMED_BATCH
     elif options.tokens is not None:
-        usual = round(options.tokens * share / STEPS)
+        batch = round(options.tokens * share / STEPS)
     else:
         epochs = row_epochs(tokens) if options.epochs is None else options.epochs
-        usual = round(epochs * share * tokens / STEPS)
-    return max(options.length, min(LARGEST, max(SMALLEST, usual)))
+        batch = round(epochs * share * tokens / STEPS)
+    return max(options.length, min(LARGEST_BATCH, max(SMALLEST_BATCH, batch)))
 
 
 def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
-    """Choose the learning rates: wider models take smaller steps."""
-    usual, factor = Rates(), options.lr
+    """Choose the learning rates: lower ones for wider models."""
+    default, factor = Rates(), options.lr
     width = (256 / config.nhid) ** 0.5
     return Rates(
-        adamw=usual.adamw * factor * width,
-        muon=usual.muon * factor,
-        rows=usual.rows * factor,
-        decay=options.weight_decay,
+        adamw=default.adamw * factor * width,
+        muon=default.muon * factor,
+        rows=default.rows * factor,
+        weight_decay=options.weight_decay,
     )
 
 
 def _budget(options: PretrainOptions, objective: Objective, share: float, tokens: int) -> Budget:
-    """Give a phase its share of the budget."""
+    """Give a stage its share of the budget."""
     if options.minutes is not None:
         return Budget("minutes", options.minutes * share)
     if options.tokens is not None:
@@ -120,10 +96,10 @@ def _budget(options: PretrainOptions, objective: Objective, share: float, tokens
 
 
 def default_epochs(objective: Objective, tokens: int) -> float:
-    """How often a text of so many tokens is read, unless the user says: small ones more often.
+    """Give the default number of epochs for a text of so many tokens: more for small texts.
 
-    A bag reads fast and has learnt most of what it will in four epochs; on six million tokens ten are too many.
-    Language models take a hundred times as long for a token.
+    A bag trains fast and has learnt most of what it can in four epochs; on six million tokens, ten are too many.
+    Language models take a hundred times as long per token.
     """
     if isinstance(objective, Document) and objective.bag:
         return max(1.0, min(20.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
@@ -131,5 +107,5 @@ def default_epochs(objective: Objective, tokens: int) -> float:
 
 
 def row_epochs(tokens: int) -> float:
-    """How often rows of a text of so many tokens are read, unless the user says."""
+    """Give the default number of epochs on rows of text."""
     return max(1.0, min(10.0, 10e6 / tokens))

@@ -1,4 +1,4 @@
-"""What the language-model objectives share: rows of text, and the held-out ones.
+"""What the language-model objectives share: batches of rows of text, for training and validation.
 
 A row is `time` tokens of the corpus in one piece; documents in it are separated by the end mark, and attention crosses
 that mark, as in GPT-2 and in the classic lab: keeping it inside documents would take a mask for every row.
@@ -40,21 +40,21 @@ class RowObjective(Objective):
         if not isinstance(model.head, LanguageModelHead):
             raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
         self.seed = seed
-        self.rows = LanguageModelRows(train, self.stretch(time), seed)
+        self.rows = LanguageModelRows(train, self.row_length(time), seed)
         self.per_step = max(1, batch // time)
-        shortest = min(self.stretch(time), int(valid.offsets[-1]))
+        shortest = min(self.row_length(time), int(valid.offsets[-1]))
         self.valid_rows = LanguageModelRows(valid, shortest, seed)
 
-    def take_over(self) -> None:
-        """Have a tied head that has learnt nothing yet score as evenly as on a fresh base."""
+    def adapt_trained_model(self) -> None:
+        """Scale down the logits of an untrained tied head to the size they have on a fresh base."""
         self.model.even_out_tied_head()
 
-    def stretch(self, time: int) -> int:
-        """How many tokens of the corpus a row of `time` tokens takes."""
+    def row_length(self, time: int) -> int:
+        """Give how many tokens of the corpus a row of `time` tokens takes."""
         return time
 
     def steps_in_epoch(self) -> float:
-        """How many steps show every token once."""
+        """Steps per epoch."""
         return len(self.rows) / self.per_step
 
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
@@ -62,35 +62,35 @@ class RowObjective(Objective):
         return self.make(self.rows, places(step, self.per_step, part, parts), self.seed)
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
-        """Give the held-out rows, every one once, in batches of as many as a step has."""
+        """Yield the held-out rows, each once, in batches of the size of a training step."""
         for begin in range(0, len(self.valid_rows), self.per_step):
             at = np.arange(begin, min(begin + self.per_step, len(self.valid_rows)))
             yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], Stream.VALIDATION_ROWS, validating=True)
 
     @abstractmethod
     def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
-        """Make a batch of the rows at some places; `seed` is for what is drawn by chance."""
+        """Make a batch of the rows with these numbers; `seed` is for random choices."""
 
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Sum the losses of some predictions: hidden (N, H), targets (N,); outside training, count the hits too."""
+        """Sum the losses of some predictions: hidden (N, H), targets (N,); in validation, count correct ones too."""
         return linear_cross_entropy(*self.model.token_logit_parts(hidden), targets)
 
     def row_tables(self) -> list[nn.Parameter]:
-        """Name the table of the n-grams, where there is one."""
+        """List the table of n-gram vectors, where there is one."""
         return [each for first, table in self.model.base.row_tables() if first for each in table.parameters()]
 
     def report_of(self, measures: Measures, name: str) -> dict[str, float]:
         """Give loss, perplexity and accuracy of one kind of prediction; NaN if there was none."""
         loss = measures.mean(name)
-        right = measures.others[f"{name}_hits"] / measures.counts[name] if measures.counts[name] else math.nan
+        right = measures.metrics[f"{name}_hits"] / measures.counts[name] if measures.counts[name] else math.nan
         return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right}
 
 
 def hits(name: str, count: Tensor | None) -> dict[str, Tensor]:
-    """Name the hits of a kind of prediction, where they were counted."""
+    """Name the count of correct predictions, where there is one."""
     return {} if count is None else {f"{name}_hits": count}
 
 
 def tensor(array: NDArray[np.int64]) -> Tensor:
-    """Make a tensor of an array, without a copy."""
+    """Wrap an array as a tensor, without a copy where possible."""
     return torch.from_numpy(np.ascontiguousarray(array))

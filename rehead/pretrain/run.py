@@ -25,11 +25,12 @@ import rehead
 from rehead.errors import ConfigError, UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
+from rehead.model.objectives import Stage, specs_of
 from rehead.options import read_options
+from rehead.pretrain.context import Prepared
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
-from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
-from rehead.pretrain.phases import Prepared, make_phases
-from rehead.pretrain.recipe import Stage, generates, has_language_model, read_recipe
+from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
+from rehead.pretrain.phases import make_phases
 from rehead.runs.run import Run, load, save_into
 from rehead.runs.scoring import learn_statistics
 from rehead.text.documents import ReadOptions
@@ -40,13 +41,13 @@ from rehead.text.store import TokenStore, build_store
 from rehead.text.store_part import StorePart, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
-from rehead.training.again import interrupted
-from rehead.training.directory import TOKENIZER, TOKENS, forget, let_go, tidy
+from rehead.training.directory import TOKENIZER, TOKENS, discard_replaced, remove_leftovers, roll_back
 from rehead.training.distributed import World, gather_model
 from rehead.training.distributed import world as join_world
 from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
+from rehead.training.resuming import stop_as_interrupt
 from rehead.training.state import State
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     known = {each.name for each in dataclasses.fields(PretrainOptions)}
     if unknown := sorted(options.keys() - known):
         raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
-    with interrupted(f"pretrain(…, out={str(out)!r}, resume=True)"):
+    with stop_as_interrupt(f"pretrain(…, out={str(out)!r}, resume=True)"):
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
     return load(out) if run is None else run
 
@@ -72,8 +73,8 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
 def run_pretraining(options: PretrainOptions) -> Run | None:
     """Pretrain; give the run, or None in the processes that did not write it."""
     check_training(options)
-    stages = read_recipe(options.objective)
-    check_pretraining(options, stages)
+    check_pretraining(options)
+    stages = stages_of(options)
     with join_world(options.device) as world:
         say = _saying(world, options)
         resume = options.resume or world.restarted
@@ -86,11 +87,11 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
             phases = make_phases(options, stages, model, prepared)
         except UserError:
             if opened is not None and not resume:
-                forget(options.out)
+                roll_back(options.out)
             raise
         if opened is not None:
-            let_go(options.out)
-        _introduce(say, model, prepared, phases)
+            discard_replaced(options.out)
+        _introduce(say, model, prepared, phases, stages)
         state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
         return _finish(options, world, prepared, phases[-1].objective, state, say)
 
@@ -143,13 +144,13 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
 
 
 def _tokenizer(options: PretrainOptions, texts: Texts) -> Tokenizer:
-    stages = read_recipe(options.objective)
+    specs = specs_of(stages_of(options))
     if options.tokenizer is None:
         vocab = preset(options.preset).ntokens if options.vocab is None else options.vocab
-        lowercase = not generates(stages) if options.lowercase is None else options.lowercase
+        lowercase = not any(spec.generates for spec in specs) if options.lowercase is None else options.lowercase
         return Tokenizer.train(texts, vocab=vocab, lowercase=lowercase, seed=options.seed, quiet=options.quiet)
     tokenizer = Tokenizer.load(options.tokenizer)
-    if tokenizer.mask is None and any({"masked", "hybrid"} & set(stage.objectives) for stage in stages):
+    if tokenizer.mask is None and any(spec.needs_mask for spec in specs):
         tokenizer = tokenizer.with_mask()
     return tokenizer
 
@@ -159,19 +160,35 @@ def _config(options: PretrainOptions, tokenizer: Tokenizer) -> ModelConfig:
 
 
 def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:
+    """Make the model, with fresh weights. Its config states what a classifier on it will read: no untrained layers."""
     torch.manual_seed(seed)
-    return Model(config, config.language_model() if has_language_model(stages) else None)
+    if "bag" in config.views and not any(spec.trains_layers for spec in specs_of(stages)):
+        config = dataclasses.replace(config, reads="bag")
+    with_head = any(spec.needs_language_model_head for spec in specs_of(stages))
+    return Model(config, config.language_model() if with_head else None)
 
 
-def _introduce(say: Callable[[str], None], model: Model, prepared: Prepared, phases: list[Phase]) -> None:
-    """Say what is about to happen."""
+def _introduce(
+    say: Callable[[str], None], model: Model, prepared: Prepared, phases: list[Phase], stages: list[Stage]
+) -> None:
+    """Say what is about to be trained, on what, and for how long."""
     tokens = int(prepared.train.offsets[-1])
     count = sum(each.numel() for each in model.parameters())
     say(f"{len(prepared.train):,} documents, {tokens:,} tokens; {len(prepared.valid):,} documents held out")
     if tokens < LITTLE:
         say(f"note: {tokens:,} tokens are little to learn from. From about {LITTLE:,} on, pretraining begins to pay.")
     plans = [f"{each.objective.name} for {each.budget}" for each in phases]
-    say(f"a model of {count:,} parameters: {', then '.join(plans)}")
+    say(f"training {model.config.learning_part} ({count:,} parameters): {', then '.join(plans)}")
+    if model.config.nlayers and not any(spec.trains_layers for spec in specs_of(stages)):
+        say(
+            f"note: {phases[-1].objective.name} trains none of the layers of this model ({model.config.nlayers}). They "
+            "stay untrained, and a classifier does not use them."
+        )
+    if not model.config.nlayers and model.head is not None:
+        say(
+            "note: a language model without layers sees only the current token and the n-grams that end in it. "
+            "--preset small trains a Transformer."
+        )
 
 
 def _finish(
@@ -189,7 +206,7 @@ def _finish(
         return None
     learn_statistics(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
     details = {
-        "objective": options.objective,
+        "objective": objective_of(options),
         "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},
         "seed": options.seed,
         "text": {
@@ -209,11 +226,11 @@ def _finish(
     try:
         save_into(run, options.out)
     except ConfigError as error:  # nothing but weights that are not finite: the last step's loss was, before it
-        raise UserError(f"{error} Training has run away. Begin anew (--overwrite) with a lower --lr.") from error
+        raise UserError(f"{error} Training has diverged. Start again (--overwrite) with a lower --lr.") from error
     except UserError as error:
-        raise UserError(f"{error} Training is done and kept: make room, and go on with --resume.") from error
+        raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
     _draw(options.out, say)
-    tidy(options.out, DESCRIPTION)
+    remove_leftovers(options.out, DESCRIPTION)
     world.wait()
     return run
 

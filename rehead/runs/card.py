@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import rehead
-from rehead.model.config import FILLS, WRITES, Classifier, LanguageModel
+from rehead.errors import UserError
+from rehead.model.config import Classifier, LanguageModel
+from rehead.model.objectives import Ability, last_specs
 
 if TYPE_CHECKING:
     from rehead.runs.run import Run
@@ -51,7 +53,7 @@ def plain(text: object) -> str:
 
 def _front(run: Run) -> str:
     task = "text-classification" if isinstance(run.model.head_config, Classifier) else "feature-extraction"
-    if _can(run, WRITES):
+    if _can(run, "generates"):
         task = "text-generation"
     return f"---\nlibrary_name: rehead\npipeline_tag: {task}\n---"
 
@@ -202,17 +204,21 @@ def _use(run: Run) -> str:
             '```python\nimport rehead\n\nrehead.TextClassifier.load(".").predict(["a text"])\n```'
         )
     lines = ["rehead finetune labelled.csv --from . --out ../classifier"]
-    if _can(run, WRITES):
+    if _can(run, "generates"):
         lines.append('rehead generate . --prompt "…"')
-    if _can(run, FILLS):
+    if _can(run, "fills"):
         lines.append('rehead fill . "a truly [MASK] film"')
     return "In this directory, `.` stands for it:\n\n```sh\n" + "\n".join(lines) + "\n```"
 
 
-def _can(run: Run, objectives: tuple[str, ...]) -> bool:
-    """Tell whether the last stage of pretraining was one of these: what came before it is forgotten."""
-    named = re.findall(r"[a-z]+", str(run.details.get("objective", "")).rpartition(",")[2])
-    return isinstance(run.model.head_config, LanguageModel) and any(each in named for each in objectives)
+def _can(run: Run, ability: Ability) -> bool:
+    """Tell whether a run is a language model whose last stage of pretraining taught it this."""
+    if not isinstance(run.model.head_config, LanguageModel):
+        return False
+    try:
+        return any(getattr(each, ability) for each in last_specs(run))
+    except UserError:  # an objective that this version does not know
+        return False
 
 
 def _versions() -> str:

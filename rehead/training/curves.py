@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.figures import INK, new_figure, save_figures, style
-from rehead.training.record import read
+from rehead.training.metrics_log import read
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

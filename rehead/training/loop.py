@@ -1,13 +1,13 @@
 """The training loop: one for pretraining, fine-tuning and training from scratch.
 
     for every phase: for every step until the budget is used up:
-        read this process's parts of the step's batch (a thread has read them ahead)
-        share the counts → forward and backward, part by part → share the losses → clip → optimizers
-        now and then: write a line, look at the held-out part, save a checkpoint
+        read this process's parts of the step's batch (prefetched by a thread)
+        all-reduce the counts → forward and backward, part by part → all-reduce the losses → clip → optimizers
+        at intervals: log metrics, validate, save a checkpoint
 
-Everything that a step depends on is either in the checkpoint or a function of the step's number: the batch, the seed of
-its dropout, the learning rate. So a run that is killed and resumed ends byte for byte where the other one ends. What
-the processes decide together (stop, validate, save) they decide from numbers that all of them share.
+Everything a step depends on is either in the checkpoint or a function of the step number: the batch, the dropout seed,
+the learning rate. So a run that is killed and resumed ends with the same bytes as one that is not. What the processes
+decide together (stop, validate, save) they decide from numbers that all of them have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from rehead.progress import Progress, amount, progress
 from rehead.text.order import number
 from rehead.text.random_streams import Stream
 from rehead.training import checkpoint
-from rehead.training.ahead import ahead
 from rehead.training.budget import Budget, Schedule
 from rehead.training.checkpoint import Checkpoint, Tensors
 from rehead.training.distributed import (
@@ -43,27 +42,28 @@ from rehead.training.distributed import (
     replicate,
     shard,
 )
+from rehead.training.metrics_log import MetricsLog, memory
 from rehead.training.objective import Batch, Measures, Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.options import TrainingOptions
-from rehead.training.record import Record, memory
+from rehead.training.prefetch import prefetch
 from rehead.training.row_optimizer import expect_sparse
 from rehead.training.state import State, load_tensors, state_of, tensors_of
-from rehead.training.stopping import Stopped, told_to_stop
+from rehead.training.stopping import Stopped, stop_signals
 
 CHECKPOINTS, BEST = "checkpoints", "best"
-LOG_EVERY = 10  # steps between two lines of metrics
+LOG_EVERY = 10  # steps between two lines of training metrics
 
 
 @dataclass
 class Phase:
-    """One objective, for how long and how fast."""
+    """One objective with its budget and learning rates."""
 
     objective: Objective
     budget: Budget
     rates: Rates
     patience: int | None = None
-    "Stop after so many validations that found nothing better."
+    "Early stopping: stop after this many validations without improvement."
 
 
 def train(
@@ -77,11 +77,11 @@ def train(
     say: Callable[[str], None] = lambda line: None,
     lines: list[dict[str, Any]] | None = None,
 ) -> State:
-    """Train phase after phase; afterwards the model has the weights that did best on the held-out part.
+    """Train phase after phase; afterwards the model has the weights that did best in validation.
 
     `directory` receives `metrics.jsonl` and `checkpoints/`; without one the best weights are kept in memory, and
-    nothing can be resumed. `lines` receives the lines of metrics that this call adds. Raises `Stopped` when told to
-    stop by SIGINT or SIGTERM, after saving where it was.
+    nothing can be resumed. `lines` receives the metrics that this call logs. On SIGINT or SIGTERM, saves a checkpoint
+    and raises `Stopped`.
     """
     if directory is None and (resume or world.size > 1 or len(phases) > 1):
         raise ValueError("a run without a directory is one phase in one process, and cannot be resumed")
@@ -89,7 +89,7 @@ def train(
     found = checkpoint.newest(folder, say) if resume and folder is not None else None
     state = State() if found is None else state_of(found)
     if resume:
-        say("there is no checkpoint yet: from the beginning" if found is None else f"resuming at step {state.step:,}")
+        say("there is no checkpoint yet: starting from step 0" if found is None else f"resuming at step {state.step:,}")
     if world.total([float(state.step)]) != [float(state.step * world.size)]:
         raise UserError(f"{folder} is not the same for all processes. --out must be a directory that they share.")
     record = None
@@ -97,10 +97,10 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.clear_leftovers(folder)
         checkpoint.clear_after(folder, state.step)
-        record = Record(directory / "metrics.jsonl", state.lines)
+        record = MetricsLog(directory / "metrics.jsonl", state.lines)
         state.lines = record.lines
     world.wait()
-    with told_to_stop() as stopping:
+    with stop_signals() as stopping:
         for place, phase in enumerate(phases):
             if place < state.phase:
                 continue
@@ -111,7 +111,7 @@ def train(
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
                     gather_parameters(phase.objective)
-                phase.objective.take_over()
+                phase.objective.adapt_trained_model()
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             training.lines = [] if lines is None else lines
             if len(phases) > 1:
@@ -134,7 +134,7 @@ class _Training:
         options: TrainingOptions,
         world: World,
         folder: Path | None,
-        record: Record | None,
+        record: MetricsLog | None,
         *,
         quiet: bool,
         stopping: list[int],
@@ -154,10 +154,10 @@ class _Training:
         self.validated_at, self.validation_took = state.phase_seconds, 0.0
         self.lines: list[dict[str, Any]] = []
         self.best_tensors: Tensors = {}
-        "The best weights so far, where there is no directory to put them into."
+        "The best weights so far, where there is no directory to save them in."
 
     def _prepare(self, rates: Rates) -> Optimizers:
-        """Bring the objective to its device, spread it, and choose its optimizers."""
+        """Move the objective to its device, replicate or shard it, and make its optimizers."""
         objective, options = self.objective, self.options
         idle = set(objective.idle())
         for parameter in objective.parameters():
@@ -175,7 +175,7 @@ class _Training:
         return Optimizers(objective, rates, options.optimizer, sharded=options.shard)
 
     def begin(self, found: Checkpoint | None) -> None:
-        """Put a checkpoint's tensors back, if there is one."""
+        """Restore a checkpoint's tensors, if there is one."""
         if found is None:
             return
         try:
@@ -191,7 +191,7 @@ class _Training:
         total, unit = self._size()
         with (
             progress(self.what, total, unit=unit, quiet=self.quiet) as bar,
-            ahead(self._read, state.phase_step) as batches,
+            prefetch(self._read, state.phase_step) as batches,
         ):
             bar.resume(self._done())
             self._validate_if_due()
@@ -224,19 +224,19 @@ class _Training:
             checkpoint.clear_but(self.folder / BEST, {state.best_step})
 
     def _size(self) -> tuple[int, str]:
-        """Tell how long the phase is, as the progress line counts it."""
+        """Give the length of the phase and its unit, for the progress bar."""
         if self.budget.kind == "minutes":
             return math.ceil(60 * self.budget.amount), "s"
         return math.ceil(self.budget.amount), self.budget.kind
 
     def _done(self) -> int:
-        """Tell how much of it is done, counted so."""
+        """Give how much of it is done, in the same unit."""
         state = self.state
         done = {"steps": state.phase_step, "tokens": state.phase_tokens, "minutes": int(state.phase_seconds)}
         return min(done[self.budget.kind], self._size()[0])
 
     def _fraction(self, steps: float = 0, tokens: float = 0) -> float:
-        """Which part of the budget is used up, or will be after so much more."""
+        """Give the fraction of the budget used, now or after so many more steps and tokens."""
         state = self.state
         return self.budget.fraction(
             steps=state.phase_step + steps, tokens=state.phase_tokens + tokens, seconds=state.phase_seconds
@@ -253,7 +253,7 @@ class _Training:
         return dict(zip(totals, self.world.total(list(totals.values())), strict=True)), parts
 
     def _step(self, parts: list[Batch], totals: dict[str, float], tokens: int) -> tuple[dict[str, float], float]:
-        """Take one step; give the sums of the losses over all parts, and the gradient's length."""
+        """Take one step; give the sums of the losses over all parts, and the gradient norm."""
         state, objective = self.state, self.objective
         objective.train()
         sums = dict.fromkeys(objective.weights, 0.0)
@@ -281,8 +281,8 @@ class _Training:
             checkpoint.clear_after(self.folder, self.state.step - 1)
         sick = f"loss ({losses[0]})" if losses else "gradient"
         raise UserError(
-            f"step {self.state.step + 1}: the {sick} is not finite: training has run away. {self._last_good()}. "
-            f"Begin anew (--overwrite) with a lower rate, such as --lr {self.options.lr / 2:g}."
+            f"step {self.state.step + 1}: the {sick} is not finite: training has diverged. {self._last_good()}. "
+            f"Start again (--overwrite) with a lower learning rate, such as --lr {self.options.lr / 2:g}."
         )
 
     def _last_good(self) -> str:
@@ -291,7 +291,7 @@ class _Training:
 
     @contextmanager
     def _synchronised(self, *, last: bool) -> Iterator[None]:
-        """Let gradients be exchanged with the last part of a step only."""
+        """Synchronise gradients with the last part of a step only."""
         if isinstance(self.module, nn.parallel.DistributedDataParallel):
             with nullcontext() if last else self.module.no_sync():
                 yield
@@ -302,7 +302,7 @@ class _Training:
             yield
 
     def _precision(self) -> Any:  # noqa: ANN401 (a context manager of torch's)
-        """Choose what matrices are multiplied in."""
+        """Give the autocast context of the chosen precision."""
         wanted = self.options.precision
         bfloat16 = wanted == "bfloat16" or (wanted == "auto" and has_bfloat16(self.world.device))
         return torch.autocast(self.world.device.type, torch.bfloat16) if bfloat16 else nullcontext()
@@ -312,13 +312,13 @@ class _Training:
         return {name: each.to(device, non_blocking=True) for name, each in batch.tensors.items()}
 
     def _validations_until_now(self) -> int:
-        """How many validations the fraction of the budget that is used up calls for, the one before the first aside."""
+        """Give how many validations are due by now, without the one before the first step."""
         return int(self._fraction() * self.options.validations + 1e-9)
 
     def _validation_is_due(self) -> bool:
-        """Tell whether to look at the held-out part: before the first step, and then at even fractions of the budget.
+        """Tell whether to validate: before the first step, and then at even fractions of the budget.
 
-        Of a budget in minutes it takes a tenth at most: where it takes long, it comes less often.
+        Of a budget in minutes validation takes a tenth at most: slow validations become less frequent.
         """
         state = self.state
         if not self.options.validations or self._validations_until_now() <= state.validated:
@@ -327,14 +327,14 @@ class _Training:
         return not (self.budget.kind == "minutes" and soon and self._fraction() < 1)
 
     def _patience_is_over(self) -> bool:
-        """Tell whether validation has found nothing better for as long as was allowed."""
+        """Tell whether to stop early: too many validations without improvement."""
         state = self.state
         if self.patience is None or state.best is None:
             return False
         return state.validated - state.best_validated >= self.patience
 
     def _validate_if_due(self) -> None:
-        """Look at the held-out part if it is time; keep the weights if they are the best so far."""
+        """Validate if it is due; keep the weights if they are the best so far."""
         state = self.state
         if not self._validation_is_due():
             return
@@ -343,10 +343,10 @@ class _Training:
         found = self.objective.report(self._validate())
         self._write({"kind": "valid", **self._where(), **found})
         state.measured = {name: value for name, value in found.items() if math.isfinite(value)}
-        badness = self.objective.badness(state.measured)
-        counts = state.phase_step or self.objective.begins_able
-        if counts and badness < (math.inf if state.best is None else state.best):
-            state.best, state.best_step, state.best_measured = badness, state.step, state.measured
+        loss = self.objective.selection_loss(state.measured)
+        eligible = state.phase_step or self.objective.initial_may_be_best
+        if eligible and loss < (math.inf if state.best is None else state.best):
+            state.best, state.best_step, state.best_measured = loss, state.step, state.measured
             state.best_validated = state.validated
             if self.last:
                 self._keep_best()
@@ -354,18 +354,18 @@ class _Training:
         self.validated_at, self.validation_took = state.phase_seconds, self.world.total([took])[0]
 
     def _validate(self) -> Measures:
-        """Run the held-out batches; every process its part of each."""
+        """Evaluate the held-out batches; every process its part of each."""
         objective, measures = self.objective, Measures()
         objective.eval()
         with torch.no_grad(), self._precision():
             for batch in objective.held_out(self.world.rank, self.world.size):
                 sums = objective(self._here(batch))
-                for into, given in ((measures.losses, sums.losses), (measures.others, sums.others)):
+                for into, given in ((measures.losses, sums.losses), (measures.metrics, sums.metrics)):
                     for name, value in given.items():
                         into[name] = into.get(name, 0.0) + float(value)
                 for name, count in batch.counts.items():
                     measures.counts[name] = measures.counts.get(name, 0.0) + count
-        for each in (measures.losses, measures.counts, measures.others):
+        for each in (measures.losses, measures.counts, measures.metrics):
             names = sorted(each)
             each.update(zip(names, self.world.total([each[name] for name in names]), strict=True))
         return measures
@@ -387,7 +387,7 @@ class _Training:
         self.state.lines += 1
 
     def _write_line(self, bar: Progress, norm: float, rate: float) -> None:
-        """Write the mean losses since the last line, and show them beside the bar."""
+        """Log the mean losses since the last line, and show them beside the progress bar."""
         state, weights = self.state, self.objective.weights
         means = {name: state.losses[name] / max(state.counts[name], 1.0) for name in state.losses}
         loss = sum(weights[name] * mean for name, mean in means.items())
@@ -410,7 +410,7 @@ class _Training:
             self._save()
 
     def _save(self) -> None:
-        """Save a checkpoint, unless this step has one; all processes bring their parts, the first one writes."""
+        """Save a checkpoint, unless this step has one; all processes contribute, the first one writes."""
         if self.folder is None or self.saved_step == self.state.step:
             return
         optimizer = self.optimizers.state(keep=self.world.first)
@@ -424,7 +424,7 @@ class _Training:
         self.world.wait()
 
     def _keep_best(self) -> None:
-        """Save the model alone: what the run will give if nothing better comes."""
+        """Save the model alone: the result of the run unless a later validation is better."""
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
         if self.folder is None:
             self.best_tensors = {name: each.clone() for name, each in tensors.items()}
@@ -437,17 +437,17 @@ class _Training:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Tell whoever has no room left on the disk what they still have."""
+        """Add to an error of writing, such as a full disk, which checkpoint is still there."""
         try:
             yield
         except UserError as error:
-            raise UserError(f"{error} {self._last_good()}: make room, and go on with --resume.") from error
+            raise UserError(f"{error} {self._last_good()}: free some space, and resume with --resume.") from error
 
     def _tensors(self) -> Tensors:
         return {name: gathered(each, keep=self.world.first) for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
-        """Give the model the weights that did best on the held-out part, unless it has them."""
+        """Load the weights that did best in validation into the model."""
         state = self.state
         if state.best is None or state.best_step == state.step:
             return

@@ -1,10 +1,10 @@
-"""Which optimizer moves which tensor, and their state as named tensors.
+"""Which optimizer trains which tensor, and the optimizers' state as named tensors.
 
-    matrices of the layers   AdamW, or Muon; with weight decay
-    tables of rows           row-wise Adagrad on the rows a step touched (`rehead.training.row_optimizer`)
-    everything else          AdamW: embeddings, heads, norms, biases; no decay
+    weight matrices of the layers   AdamW, or Muon; with weight decay
+    sparsely updated tables         row-wise Adagrad on the rows a step touched (`rehead.training.row_optimizer`)
+    everything else                 AdamW without weight decay: embeddings, heads, norms, biases
 
-A sharded run has AdamW for all of them: the others need whole matrices, or sparse gradients.
+A sharded run uses AdamW for all of them: Muon needs whole matrices, and row-wise Adagrad sparse gradients.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch import nn
 from rehead.errors import DamagedError
 from rehead.training.checkpoint import Tensors
 from rehead.training.distributed import gathered, spread_like, whole
-from rehead.training.objective import Objective, Pace
+from rehead.training.objective import Objective, ParameterSettings
 
-# What each keeps for a parameter.
+# The state that each optimizer keeps per parameter.
 KEPT = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum"}, "RowAdagrad": {"squares"}}
 
 OptimizerName = Literal["adamw", "muon"]
@@ -29,17 +29,17 @@ OptimizerName = Literal["adamw", "muon"]
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast each kind of tensor moves, before the schedule."""
+    """Learning rates by kind of tensor, before the schedule, and the weight decay."""
 
     adamw: float = 1e-3
     muon: float = 2e-2
     rows: float = 0.1
-    decay: float = 0.1
-    "Weight decay of the layers' matrices."
+    weight_decay: float = 0.1
+    "Of the layers' matrices."
 
 
 class Optimizers:
-    """All optimizers of a phase, as one."""
+    """The optimizers of a phase, used as one."""
 
     def __init__(self, objective: Objective, rates: Rates, matrices: OptimizerName, *, sharded: bool) -> None:
         self.names = {parameter: name for name, parameter in objective.named_parameters()}
@@ -49,47 +49,50 @@ class Optimizers:
             each for layer in objective.model.base.layer_modules() for each in layer.parameters() if each.dim() == 2
         }
         of_layers = [each for each in trained if each in layers and each not in tables]
-        others = [each for each in trained if each not in layers and each not in tables]
+        rest = [each for each in trained if each not in layers and each not in tables]
         rows = [each for each in trained if each in tables]
         self.each: list[torch.optim.Optimizer] = []
-        self.paces = objective.paces()
-        groups = self._groups(others, rates.adamw, weight_decay=0.0)
+        self.settings = objective.parameter_settings()
+        groups = self._groups(rest, rates.adamw, weight_decay=0.0)
         if matrices == "muon" and not sharded and of_layers:
             from rehead.training.muon import Muon
 
-            self.each.append(Muon(self._groups(of_layers, rates.muon), lr=rates.muon, weight_decay=rates.decay))
+            self.each.append(Muon(self._groups(of_layers, rates.muon), lr=rates.muon, weight_decay=rates.weight_decay))
         else:
-            groups += self._groups(of_layers, rates.adamw, weight_decay=rates.decay)
+            groups += self._groups(of_layers, rates.adamw, weight_decay=rates.weight_decay)
         if groups:
-            self.each.append(torch.optim.AdamW(groups, lr=rates.adamw, betas=(0.9, 0.98), fused=_fused(others)))
+            self.each.append(torch.optim.AdamW(groups, lr=rates.adamw, betas=(0.9, 0.98), fused=_fused(rest)))
         if rows:
             from rehead.training.row_optimizer import RowAdagrad
 
             self.each.append(RowAdagrad(self._groups(rows, rates.rows), lr=rates.rows, rates=objective.row_rates()))
         self.rates = [[group["lr"] for group in each.param_groups] for each in self.each]
 
-    def _groups(self, parameters: list[nn.Parameter], rate: float, **settings: float) -> list[dict[str, Any]]:
-        """Put parameters that move at the same pace together, as torch's optimizers take them."""
-        by_pace: dict[Pace, list[nn.Parameter]] = {}
+    def _groups(self, parameters: list[nn.Parameter], lr: float, **defaults: float) -> list[dict[str, Any]]:
+        """Make torch's parameter groups: one for each combination of settings."""
+        members: dict[ParameterSettings, list[nn.Parameter]] = {}
         for each in parameters:
-            by_pace.setdefault(self.paces.get(each, Pace()), []).append(each)
-        decays = {pace: {} if pace.decay is None else {"weight_decay": pace.decay} for pace in by_pace}
-        return [{"params": some, "lr": rate * pace.scale, **settings, **decays[pace]} for pace, some in by_pace.items()]
+            members.setdefault(self.settings.get(each, ParameterSettings()), []).append(each)
+        groups: list[dict[str, Any]] = []
+        for settings, some in members.items():
+            decay = {} if settings.weight_decay is None else {"weight_decay": settings.weight_decay}
+            groups.append({"params": some, "lr": lr * settings.lr_scale, **defaults, **decay})
+        return groups
 
     def step(self, factor: float, fraction: float = 1.0) -> None:
-        """Move the weights, with `factor` of each learning rate, and forget the gradients.
+        """Update the weights, with every learning rate multiplied by `factor`, and clear the gradients.
 
-        Those whose turn comes after this `fraction` of the phase stay; their averages of gradients go on.
+        Parameters whose training starts after this `fraction` of the phase stay; their gradient averages are updated.
         """
         for optimizer, rates in zip(self.each, self.rates, strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                waits = self.paces.get(group["params"][0], Pace()).begin > fraction
+                waits = self.settings.get(group["params"][0], ParameterSettings()).start > fraction
                 group["lr"] = 0.0 if waits else rate * factor
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
     def state(self, *, keep: bool = True) -> Tensors:
-        """Give all state as tensors named after their parameter; every process of a sharded run must ask, one keeps."""
+        """Give all state as tensors named after their parameter. In a sharded run every process must call it."""
         return {
             f"{self.names[parameter]}/{key}": gathered(value, keep=keep)
             for optimizer in self.each
@@ -99,7 +102,7 @@ class Optimizers:
         }
 
     def load(self, tensors: Tensors) -> None:
-        """Put the state back."""
+        """Restore the state."""
         owner = {
             self.names[parameter]: (optimizer, parameter)
             for optimizer in self.each
@@ -123,9 +126,9 @@ class Optimizers:
 
 
 def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
-    """Scale gradients down so that their norm, taken together, is at most `most`; give the norm they had.
+    """Clip the global gradient norm to `most`; give the norm before clipping.
 
-    Sparse ones are left alone: Adagrad divides by their size anyway.
+    Sparse gradients are left as they are: Adagrad normalises them anyway.
     """
     gradients = [each.grad for each in parameters if each.grad is not None and not each.grad.is_sparse]
     norms = [whole(torch.linalg.vector_norm(each)) for each in gradients]
@@ -136,6 +139,6 @@ def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
 
 
 def _fused(parameters: list[nn.Parameter]) -> bool | None:
-    """Whether torch has a fused kernel for where these are: it halves the time of a step on a CPU."""
+    """Tell whether torch has a fused kernel for these devices: it halves the time of a step on a CPU."""
     kinds = {each.device.type for each in parameters}
     return True if kinds <= {"cpu", "cuda"} and kinds else None

@@ -1,4 +1,4 @@
-"""What a run is at a moment, as its checkpoints keep it: numbers (`State`), and tensors by name."""
+"""The state of a run that checkpoints save: numbers (`State`), and tensors by name."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from rehead.training.objective import Objective
 
 @dataclass
 class State:
-    """Where a run is: all that the loop knows and a checkpoint must keep, beside the tensors."""
+    """Everything the training loop must remember, beside the tensors."""
 
     step: int = 0
     "Steps done, over all phases."
     tokens: int = 0
     "Tokens read, over all phases and processes."
     seconds: float = 0.0
-    "Time spent, pauses between a crash and its resuming left out."
+    "Training time, without the pauses between an interruption and resuming."
     phase: int = 0
     phase_step: int = 0
     phase_tokens: int = 0
     phase_seconds: float = 0.0
     validated: int = -1
-    "Which of the phase's validations was the last; -1: none, 0: the one before the first step."
+    "Number of the phase's last validation; -1: none yet, 0: the one before the first step."
     best: float | None = None
-    "The best that validation found in this phase, at step `best_step`: the lowest loss, unless the objective says."
+    "Lowest selection loss of this phase's validations, at step `best_step`."
     best_step: int = 0
     best_validated: int = 0
-    "Which of the phase's validations that was."
+    "Number of that validation."
     best_measured: dict[str, float] = field(default_factory=dict)
-    "What validation found then, and the last time; what is not a finite number is left out."
+    "Metrics of that validation and, below, of the last one; without those that are not finite."
     measured: dict[str, float] = field(default_factory=dict)
     lines: int = 0
     "Lines written to metrics.jsonl."
@@ -45,7 +45,7 @@ class State:
 
 
 def state_of(found: Checkpoint) -> State:
-    """Read where a run was when it was saved."""
+    """Read the state of a checkpoint."""
     names = {each.name for each in dataclasses.fields(State)}
     if not isinstance(found.state, dict) or found.state.keys() != names:
         raise DamagedError("the checkpoint's state.json is not of this version. Start again without --resume.")
@@ -53,10 +53,7 @@ def state_of(found: Checkpoint) -> State:
 
 
 def tensors_of(objective: Objective) -> Tensors:
-    """Name an objective's tensors, each once: several objectives that are mixed share a model.
-
-    Those that the run does not change are left out.
-    """
+    """Name an objective's tensors, each once (mixed objectives share a model), without those the run never changes."""
     named: Tensors = {}
     seen = {id(each) for each in objective.constant()}
     for name, tensor in objective.state_dict(keep_vars=True).items():
@@ -67,7 +64,7 @@ def tensors_of(objective: Objective) -> Tensors:
 
 
 def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
-    """Put tensors into an objective, spread as its own are: all of them, or those whose names begin so."""
+    """Load tensors into an objective, sharded as its own are: all of them, or those whose names start with `begin`."""
     own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
     put_back(tensors, own, "model")
     with torch.no_grad():

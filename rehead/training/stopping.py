@@ -1,4 +1,4 @@
-"""Being told to stop: Ctrl-C and SIGTERM are heeded at the end of a step, where a checkpoint can be saved."""
+"""Graceful stops: after Ctrl-C or SIGTERM a run finishes its step and saves a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
-    """The run was told to stop, by this signal, and has saved a checkpoint."""
+    """A signal stopped the run, which has saved a checkpoint."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"signal {signum}")
@@ -17,21 +17,21 @@ class Stopped(Exception):  # noqa: N818 (not an error)
 
 
 @contextmanager
-def told_to_stop() -> Iterator[list[int]]:
-    """Collect the signals that ask us to stop: the first is heeded at the end of a step, a second one at once."""
-    told: list[int] = []
+def stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list that the caller polls after each step; a second one interrupts at once."""
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield received
         return
 
-    def heed(signum: int, frame: object) -> None:
-        if told:
+    def receive(signum: int, frame: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        told.append(signum)
+        received.append(signum)
 
-    before = {each: signal.signal(each, heed) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield told
+        yield received
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
-from rehead.model.config import FILLS
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console, text_from_input
 from rehead.text.tokenizer import MASK
@@ -62,7 +61,7 @@ def fill(options: FillOptions) -> None:
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, FILLS, "guess hidden words")
+    tokenizer = check_it_learnt(run, options.run, "fills", "guess hidden words")
     ids = mask_ids(tokenizer, text)
     window = longest_read(run)
     guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run), window=window)

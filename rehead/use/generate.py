@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
-from rehead.model.config import WRITES
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import text_from_input
 from rehead.use.cores import one_core
@@ -85,7 +84,7 @@ def generate(options: GenerateOptions) -> None:
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, WRITES, "continue a text")
+    tokenizer = check_it_learnt(run, options.run, "generates", "continue a text")
     ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     with one_core():

@@ -6,37 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
-from rehead.model.config import FILLS, Classifier, LanguageModel
-from rehead.pretrain.recipe import read_recipe
+from rehead.model.config import Classifier
+from rehead.model.objectives import Ability, last_specs, names_with, stages_of_run
 
 if TYPE_CHECKING:
     from rehead.runs.run import Run
     from rehead.text.tokenizer import Tokenizer
 
 
-def stages(run: Run) -> list[tuple[str, ...]]:
-    """Name the objectives of a run, stage by stage: "document:0.8,masked+causal:0.2" has two, one of two objectives.
-
-    A run that does not say is taken for what its head is by nature: a language model reads from left to right.
-    """
-    said = run.details.get("objective")
-    if isinstance(said, str) and said.strip():
-        return [stage.objectives for stage in read_recipe(said)]
-    return [("causal",)] if isinstance(run.model.head_config, LanguageModel) else []
-
-
-def what_it_learnt(run: Run) -> set[str]:
-    """Name what a run can still do: the objectives of its last stage, in no order.
-
-    A later stage moves the weights away from what an earlier one taught. After `masked,causal`, hidden words are
-    guessed worse than by their frequency alone.
-    """
-    return set(_last_stage(run))
-
-
 def predicts_the_next(run: Run) -> bool:
     """Tell whether a masked word is predicted one position before it, as `hybrid` does, or at its own (`masked`)."""
-    return [each for each in _last_stage(run) if each in FILLS][-1:] == ["hybrid"]
+    return [each.fills_one_before for each in last_specs(run) if each.fills][-1:] == [True]
 
 
 def longest_read(run: Run) -> int:
@@ -47,19 +27,21 @@ def longest_read(run: Run) -> int:
     return min(length, maxlen) if type(length) is int and length > 0 else maxlen
 
 
-def check_it_learnt(run: Run, path: Path, wanted: tuple[str, ...], to: str) -> Tokenizer:
+def check_it_learnt(run: Run, path: Path, ability: Ability, to: str) -> Tokenizer:
     """Refuse a run that cannot do this (`to` says what, such as "continue a text"); give its tokenizer."""
-    again = f"Pretrain one with --objective {' or '.join(wanted)}."
+    again = f"Pretrain one with --objective {' or '.join(names_with(ability))}."
     if isinstance(run.model.head_config, Classifier):
         raise UserError(
             f"{path} is a classifier: its language-model head was replaced, so it cannot {to}. "
             f"Give the run it was fine-tuned from, or: {again}"
         )
-    if not what_it_learnt(run) & set(wanted):
-        learnt = ",".join("+".join(stage) for stage in stages(run)) or "nothing"
-        if any(set(stage) & set(wanted) for stage in stages(run)):
+    stages = stages_of_run(run)
+    able = [any(getattr(spec, ability) for spec in stage.specs) for stage in stages]
+    if not any(able[-1:]):
+        learnt = ",".join("+".join(stage.objectives) for stage in stages) or "nothing"
+        if any(able):
             raise UserError(
-                f"{path} can no longer {to}: its objective was {learnt}, and what comes last counts. {again}"
+                f"{path} can no longer {to}: its objective was {learnt}, and the last stage counts. {again}"
             )
         raise UserError(f"{path} never learnt to {to}: its objective was {learnt}. {again}")
     if run.model.head is None:
@@ -67,7 +49,3 @@ def check_it_learnt(run: Run, path: Path, wanted: tuple[str, ...], to: str) -> T
     if run.tokenizer is None:
         raise UserError(f"{path} has no tokenizer, so it cannot read a text. Save one beside its weights.")
     return run.tokenizer
-
-
-def _last_stage(run: Run) -> tuple[str, ...]:
-    return (stages(run) or [()])[-1]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
 from rehead.text.documents import ReadOptions, describe_skipped
-from rehead.training.again import say_again
+from rehead.training.resuming import report_stop
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
 from rehead.use.unfinished import Unfinished, check_out
 
@@ -124,7 +124,7 @@ def predict(options: PredictOptions) -> int:
         try:
             counts = _to_file(labeller, records, layout, options, asked, compressed=compressed)
         except Stopped as stopped:
-            return say_again(stopped.signum)
+            return report_stop(stopped.signum)
     _summarise(options, records, counts, layout)
     return 0
 
@@ -151,7 +151,7 @@ def labelled_groups(
     `done` says where to go on: behind so many rows, which must have this digest.
     """
     from rehead.progress import progress
-    from rehead.training.ahead import ahead
+    from rehead.training.prefetch import prefetch
     from rehead.use.cores import one_core
 
     behind = 0 if done is None else int(done["rows"])
@@ -166,7 +166,7 @@ def labelled_groups(
     with (
         nullcontext() if labeller.run.model.reads_layers else one_core(),
         progress("predicting", records.texts.total_bytes, unit="B", quiet=quiet) as bar,
-        ahead(read, 0) as groups,
+        prefetch(read, 0) as groups,
     ):
         for group in groups:
             if done is not None and (group is None or group.end >= behind):
@@ -321,11 +321,11 @@ def _to_file(
     compressed: bool,
 ) -> Counter[str]:
     """Write the file, or go on with it; heed signals where it can be gone on with."""
-    from rehead.training.stopping import Stopped, told_to_stop
+    from rehead.training.stopping import Stopped, stop_signals
 
     assert options.out is not None  # noqa: S101 (for the type checker)
     begun = Unfinished(options.out, asked, resume=options.resume, overwrite=options.overwrite)
-    with told_to_stop() as told, begun as out:
+    with stop_signals() as told, begun as out:
         counts = Counter(out.state["counts"] if out.state else {})
         before = "" if out.size else layout.header()
         for group, shares in labelled_groups(labeller, records, out.state, quiet=options.quiet):

@@ -189,7 +189,7 @@ def test_what_was_interrupted_goes_on(
     done = interrupted(5)
     assert compare(*words, "--out", "out") == 130
     assert len(done) == 5
-    assert "Go on with: rehead compare data.csv" in capsys.readouterr().err
+    assert "Resume with: rehead compare data.csv" in capsys.readouterr().err
     (Path("out/work") / "tfidf-20-0.npz").write_bytes(b"half of a file")
     again = interrupted(100)
     assert compare(*words, "--out", "out", "--resume") == 0

@@ -16,7 +16,7 @@ from rehead.model.config import Classifier
 from rehead.model.reading import Reading, encode, score_ids
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
-from rehead.training.objective import Measures, Pace
+from rehead.training.objective import Measures, ParameterSettings
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 
@@ -126,7 +126,11 @@ def test_validation_is_what_reading_gives(freeze: Any, data: LabelledData, parts
         for batch in made.held_out(part, parts):
             with torch.no_grad():
                 sums = made(batch.tensors)
-            for into, given in ((found.losses, sums.losses), (found.others, sums.others), (found.counts, batch.counts)):
+            for into, given in (
+                (found.losses, sums.losses),
+                (found.metrics, sums.metrics),
+                (found.counts, batch.counts),
+            ):
                 for name, value in given.items():
                     into[name] = into.get(name, 0.0) + float(value)
     made.fold()
@@ -156,25 +160,26 @@ def test_folding_the_standardising_changes_no_score(make_base: MakeBase) -> None
 def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:
     made = objective(make_base("small", learnt=True), layer_decay=0.5)
     made.unfreeze = 0.1
-    paces = made.paces()
+    settings = made.parameter_settings()
     base = made.model.base
     assert base.ngrams is not None
-    assert {paces[each] for each in base.layers[1].parameters()} == {Pace(0.5, 0.1)}
-    assert {paces[each] for each in base.layers[0].parameters()} == {Pace(0.25, 0.2)}
-    assert paces[base.embedding.weight] == paces[next(base.ngrams.parameters())] == Pace(0.125, pytest.approx(0.3))  # type: ignore[arg-type]
-    assert not any(each in paces for each in made._head().parameters())
+    assert {settings[each] for each in base.layers[1].parameters()} == {ParameterSettings(0.5, 0.1)}
+    assert {settings[each] for each in base.layers[0].parameters()} == {ParameterSettings(0.25, 0.2)}
+    lowest = ParameterSettings(0.125, pytest.approx(0.3))  # type: ignore[arg-type]
+    assert settings[base.embedding.weight] == settings[next(base.ngrams.parameters())] == lowest
+    assert not any(each in settings for each in made._head().parameters())
     frozen = objective(make_base("small"), layer_decay=0.5, freeze="layers")
-    assert frozen.paces()[frozen.model.base.embedding.weight] == Pace(0.5, 0.0)
+    assert frozen.parameter_settings()[frozen.model.base.embedding.weight] == ParameterSettings(0.5, 0.0)
 
 
 def test_accuracy_decides_and_the_loss_breaks_ties(make_base: MakeBase) -> None:
     made = objective(make_base())
-    assert made.badness({"accuracy": 0.9, "loss": 0.9}) < made.badness({"accuracy": 0.8999, "loss": 0.1})
-    assert made.badness({"accuracy": 0.9, "loss": 0.1}) < made.badness({"accuracy": 0.9, "loss": 0.2})
-    assert made.badness({}) == float("inf")
+    assert made.selection_loss({"accuracy": 0.9, "loss": 0.9}) < made.selection_loss({"accuracy": 0.8999, "loss": 0.1})
+    assert made.selection_loss({"accuracy": 0.9, "loss": 0.1}) < made.selection_loss({"accuracy": 0.9, "loss": 0.2})
+    assert made.selection_loss({}) == float("inf")
     worse, better = {"accuracy": 0.9, "macro_f1": 0.5, "loss": 0.1}, {"accuracy": 0.8, "macro_f1": 0.6, "loss": 0.2}
-    assert made.badness(worse) < made.badness(better)
+    assert made.selection_loss(worse) < made.selection_loss(better)
     made.class_weights = torch.ones(2)
-    assert made.badness(better) < made.badness(worse)
+    assert made.selection_loss(better) < made.selection_loss(worse)
     tags = objective(make_base(), multilabel(30))
-    assert tags.badness({"accuracy": 0.1, "loss": 0.1}) < tags.badness({"accuracy": 0.9, "loss": 0.2})
+    assert tags.selection_loss({"accuracy": 0.1, "loss": 0.1}) < tags.selection_loss({"accuracy": 0.9, "loss": 0.2})

@@ -207,7 +207,7 @@ def test_broken_off_and_resumed(
     assert finetune(files, *more, out="run") == 2
     assert "exists already" in capsys.readouterr().err
     assert finetune(files, *more, "--lr", "2", "--resume") == 2
-    assert "was begun with --lr 10.0, not with --lr 2.0" in capsys.readouterr().err
+    assert "with --lr 10.0, not with --lr 2.0" in capsys.readouterr().err
     assert finetune(files, *more, "--valid", str(files / "valid.csv"), "--resume") == 2
     assert "was begun with another --valid" in capsys.readouterr().err
     assert finetune(files, *more, "--resume") == 0

@@ -20,7 +20,7 @@ from rehead.model.reading import class_probabilities
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.training import loop
-from rehead.training.record import read
+from rehead.training.metrics_log import read
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 from tests.training.running import TIMES, Killed

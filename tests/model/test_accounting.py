@@ -150,9 +150,13 @@ def test_work_equals_what_torch_counts(name: str) -> None:
 
 def test_masked_hybrid_and_document_heads_by_hand() -> None:
     config = preset("lab")
-    heads = {each.objective: each.head.value for each in work(config, config.classifier(2))}
+    works = work(config, config.classifier(2))
+    heads = {each.objective: each.head.value for each in works}
     full = 6 * 200 * 50_001
     assert heads["causal"] == full
     assert heads["masked"] == pytest.approx(0.15 * full)
     assert heads["hybrid"] == pytest.approx(0.5 * full + 0.5 * 0.15 * full)
-    assert heads["document"] == pytest.approx(6 * 200 * 8192 / 256)
+    assert heads["document"] == heads["bag"] == pytest.approx(6 * 200 * 8192 / 256)
+    bodies = {each.objective: each.body.value for each in works}
+    assert bodies.pop("bag") == 0, "it skips the layers"
+    assert len(set(bodies.values())) == 1

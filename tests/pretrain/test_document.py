@@ -410,7 +410,7 @@ def test_what_comes_after_goes_on_with_the_output_table() -> None:
     first, second = trained(layered(), 0), trained(layered(), 0)
     torch.nn.init.normal_(first.output.weight)
     assert not torch.equal(first.output.weight, second.output.weight)
-    second.follow(first)
+    second.share_output(first)
     assert second.output is first.output
     assert second.row_tables()[0] is first.output.weight
     assert "output.weight" in second.state_dict()  # so that a checkpoint of either holds it

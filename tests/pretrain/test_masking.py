@@ -21,7 +21,7 @@ def ids() -> np.ndarray:
 
 def test_bert_s_shares(ids: np.ndarray) -> None:
     masking = Masking(MASK, NEVER, VOCAB, 0.3)
-    hidden = masking.hide(ids, np.arange(ROWS), seed=1)
+    hidden = masking.apply(ids, np.arange(ROWS), seed=1)
     words = ids >= 5
     assert not hidden.chosen[~words].any(), "a mark is never hidden"
     share = hidden.chosen[words].mean()
@@ -42,7 +42,7 @@ def test_no_mark_is_hidden_or_put_in_a_words_place_and_no_number_that_is_no_toke
     inner.add_special_tokens(["[SPEAKER]"])
     masking = Masking.of(Tokenizer(inner), 0.5)
     ids = np.tile(np.array([7, 5, 6, 10]), (500, 5))
-    hidden = masking.hide(ids, np.arange(len(ids)), seed=1)
+    hidden = masking.apply(ids, np.arange(len(ids)), seed=1)
     assert not hidden.chosen[ids == 7].any()
     assert set(np.unique(hidden.ids)) == {masking.mask, 5, 6, 7, 10}
     assert (hidden.ids[ids != 7] != 7).all()
@@ -51,15 +51,15 @@ def test_no_mark_is_hidden_or_put_in_a_words_place_and_no_number_that_is_no_toke
 def test_chance_depends_on_the_seed_and_the_place_alone(ids: np.ndarray) -> None:
     masking = Masking(MASK, NEVER, VOCAB, 0.3)
     places = np.arange(1000, 1000 + ROWS)
-    whole = masking.hide(ids, places, seed=1)
-    part = masking.hide(ids[100:200], places[100:200], seed=1)
+    whole = masking.apply(ids, places, seed=1)
+    part = masking.apply(ids[100:200], places[100:200], seed=1)
     assert (part.ids == whole.ids[100:200]).all()
     assert (part.chosen == whole.chosen[100:200]).all()
-    assert (masking.hide(ids, places, seed=2).chosen != whole.chosen).any()
-    assert (masking.hide(ids, places + 1, seed=1).chosen != whole.chosen).any()
+    assert (masking.apply(ids, places, seed=2).chosen != whole.chosen).any()
+    assert (masking.apply(ids, places + 1, seed=1).chosen != whole.chosen).any()
 
 
 def test_choosing_replacing_and_words_are_drawn_apart(ids: np.ndarray) -> None:
     """Were they one draw, tokens chosen with a small number would all be masked."""
-    few = Masking(MASK, NEVER, VOCAB, 0.05).hide(ids, np.arange(ROWS), seed=1)
+    few = Masking(MASK, NEVER, VOCAB, 0.05).apply(ids, np.arange(ROWS), seed=1)
     assert (few.ids[few.chosen] == MASK).mean() == pytest.approx(0.8, abs=0.03)

@@ -223,7 +223,7 @@ def validate(objective: Objective, parts: int = 1) -> Measures:
 def add(measures: Measures, batch: Batch, sums: Sums) -> None:
     for into, given in (
         (measures.losses, sums.losses),
-        (measures.others, sums.others),
+        (measures.metrics, sums.metrics),
         (measures.counts, batch.counts),
     ):
         for name, value in given.items():
@@ -332,9 +332,9 @@ def test_a_head_begins_evenly_on_rows_that_another_objective_has_made_long(corpu
     with torch.no_grad():
         shared.base.embedding.weight.mul_(20)
     assert loss() > even + 2
-    made.take_over()
+    made.adapt_trained_model()
     assert loss() == pytest.approx(even, abs=0.7)
     with torch.no_grad():
         shared.head.norm.weight.fill_(2.0)  # a head that has learnt something keeps it
-    made.take_over()
+    made.adapt_trained_model()
     assert bool((shared.head.norm.weight == 2.0).all())

@@ -11,10 +11,12 @@ import torch
 from rehead.errors import UserError
 from rehead.model.config import preset
 from rehead.model.model import Model
+from rehead.model.objectives import parse_objective, specs_of
+from rehead.pretrain.context import Prepared
+from rehead.pretrain.directory import description
 from rehead.pretrain.document import Document
-from rehead.pretrain.options import PretrainOptions, check_pretraining
-from rehead.pretrain.phases import Prepared, default_epochs, make_phases, usual_batch
-from rehead.pretrain.recipe import has_language_model, read_recipe
+from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of
+from rehead.pretrain.phases import default_batch, default_epochs, make_phases
 from rehead.training.loop import Phase
 from tests.pretrain.conftest import Corpus
 
@@ -23,10 +25,11 @@ TINY: dict[str, Any] = {"nhid": 8, "nlayers": 1, "nhead": 2}
 
 def phases(corpus: Corpus, objective: str, shape: str = "small", **given: Any) -> list[Phase]:
     options = PretrainOptions(texts=[str(corpus.file)], out=Path("unused"), objective=objective, length=16, **given)
-    stages = read_recipe(objective)
+    stages = parse_objective(objective)
     small_table = {"nbuckets": 64} if shape in ("small", "bag") else {}
     config = preset(shape, ntokens=corpus.tokenizer.vocab_size, **TINY, **small_table)
-    model = Model(config, config.language_model() if has_language_model(stages) else None)
+    with_head = any(spec.needs_language_model_head for spec in specs_of(stages))
+    model = Model(config, config.language_model() if with_head else None)
     return make_phases(options, stages, model, Prepared(corpus.tokenizer, corpus.train, corpus.valid, ""))
 
 
@@ -56,9 +59,27 @@ def test_two_that_read_documents_find_the_model_as_one_would(corpus: Corpus) -> 
 def test_reading_past_layers_that_are_never_the_identity_is_refused(corpus: Corpus) -> None:
     for objective in ("bag", "bag,masked"):
         refused = PretrainOptions(texts=["x"], out=Path("unused"), objective=objective, preset="lab")
-        with pytest.raises(UserError, match="--objective document, or --preset small"):
-            check_pretraining(refused, read_recipe(objective))
+        with pytest.raises(UserError, match=r"--objective bag .*--preset lab"):
+            check_pretraining(refused)
     assert phases(corpus, "document", "lab")
+
+
+@pytest.mark.parametrize(
+    ("given", "objective"),
+    [
+        ({}, "bag"),
+        ({"preset": "bag"}, "bag"),
+        ({"preset": "lab"}, "causal"),
+        ({"preset": "small"}, "bag,causal"),
+        ({"preset": "base"}, "bag,causal"),
+        ({"preset": "small", "objective": "bag"}, "bag"),
+    ],
+)
+def test_the_default_objective_is_the_presets(given: dict[str, Any], objective: str) -> None:
+    options = PretrainOptions(texts=["x"], out=Path("unused"), **given)
+    assert objective_of(options) == objective
+    check_pretraining(options)
+    assert description(options, "")["options"]["objective"] == objective, "what is saved says it"
 
 
 @pytest.mark.parametrize(("given", "shares"), [({"tokens": 1000}, (800, 200)), ({"minutes": 5}, (4, 1))])
@@ -94,7 +115,7 @@ def test_every_objective_has_its_own_batch(corpus: Corpus) -> None:
     ],
 )
 def test_short_runs_take_small_steps(given: dict[str, Any], share: float, batch: int) -> None:
-    assert usual_batch(PretrainOptions(texts=["x"], out=Path("unused"), **given), share, 5_000_000) == batch
+    assert default_batch(PretrainOptions(texts=["x"], out=Path("unused"), **given), share, 5_000_000) == batch
 
 
 @pytest.mark.parametrize(

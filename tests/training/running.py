@@ -22,7 +22,7 @@ from rehead.cli import main
 from rehead.pretrain.options import PretrainOptions
 from rehead.pretrain.run import run_pretraining
 from rehead.training import loop
-from rehead.training.record import read
+from rehead.training.metrics_log import read
 
 TIMES = ("seconds", "tokens_per_second", "memory")  # of a line of metrics: what no two runs have in common
 HERE = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ def test_a_run_needs_nothing_but_text_and_a_place(
     """The default model and objective."""
     assert main(["pretrain", str(text), "--out", str(tmp_path / "runs" / "base")]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: bag, ")
+    assert said.out.startswith(f"{tmp_path / 'runs' / 'base'}: n-gram vectors, no layers; objective bag, ")
     assert "\nheld out: " in said.out
     assert "are little to learn from" in said.err
     run = rehead.load(tmp_path / "runs" / "base")
@@ -41,13 +41,50 @@ def test_the_command_and_python_do_the_same(text: Path, tmp_path: Path) -> None:
     run = rehead.pretrain([text], **given)
     done = command(words(text, tmp_path / "command"))
     assert (done.returncode, done.stderr) == (0, "")  # --quiet: no progress, no notes
-    assert done.stdout.startswith(f"{tmp_path / 'command'}: causal, 1,536 tokens in 12 steps")
+    assert done.stdout.startswith(
+        f"{tmp_path / 'command'}: a Transformer of 1 layer; objective causal, 1,536 tokens in 12 steps"
+    )
     assert "held out: loss" in done.stdout
     assert left(tmp_path / "command") == left(tmp_path / "python") == straight(text, tmp_path / "straight")
     loaded = rehead.load(tmp_path / "command")
     assert loaded.details["steps"] == run.details["steps"] == 12
     for name, tensor in run.model.state_dict().items():
         assert tensor.equal(loaded.model.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("given", "trained", "note"),
+    [
+        ({"preset": "bag", "objective": None}, "training n-gram vectors, no layers", None),
+        ({"preset": "lab", "objective": None}, "training a Transformer of 1 layer", None),
+        ({"preset": "base", "objective": None}, "training a Transformer of 1 layer", None),
+        ({"preset": "base", "objective": "bag"}, "training token vectors, no layers", "bag trains none of the layers"),
+        (
+            {"preset": "bag", "objective": "causal"},
+            "training n-gram vectors, no layers",
+            "language model without layers",
+        ),
+    ],
+    ids=["bag", "lab", "base", "bag with layers", "causal without layers"],
+)
+def test_it_says_which_part_learns(
+    given: dict[str, Any],
+    trained: str,
+    note: str | None,
+    text: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dials = {"nlayers": None} if given["preset"] == "bag" else {}
+    assert main(words(text, tmp_path / "run", quiet=False, epochs=0.1, **given, **dials)) == 0
+    said = capsys.readouterr()
+    assert trained in said.err
+    assert trained.removeprefix("training ") in said.out
+    assert [note in line for line in said.err.splitlines() if line.startswith("note: ") if "little" not in line] == (
+        [] if note is None else [True]
+    ), said.err
+    wanted = given["objective"] or {"bag": "bag", "lab": "causal", "base": "bag,causal"}[given["preset"]]
+    assert rehead.load(tmp_path / "run").details["objective"] == wanted
 
 
 def test_python_names_an_option_that_there_is_not(text: Path, tmp_path: Path) -> None:
@@ -82,7 +119,7 @@ def test_held_out_text_that_is_too_little_to_tell(
         ({"checkpoint_steps": "0"}, "--checkpoint-steps 0: must be 1 or more"),
         ({"checkpoint_minutes": "nan"}, "--checkpoint-minutes nan: must be 0 or more"),
         ({"seed": 2**63}, "must fit into 64 bits"),
-        ({"objective": "next"}, "'next' is not known. There are: causal, masked, hybrid, document"),
+        ({"objective": "next"}, "'next'. Choose from: causal, masked, hybrid, document"),
         ({"objective": "causal:0.5,masked:0.4"}, "the shares add up to 0.9"),
         ({"next_sentence": True}, "--next-sentence goes with --objective masked"),
         ({"resume": True, "overwrite": True}, "Give one"),

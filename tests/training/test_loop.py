@@ -209,6 +209,6 @@ def test_an_objective_takes_the_model_over_once_where_its_phase_begins(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
-    monkeypatch.setattr(RowObjective, "take_over", lambda self: taken.append(self.name))
+    monkeypatch.setattr(RowObjective, "adapt_trained_model", lambda self: taken.append(self.name))
     run_pretraining(small(text, tmp_path / "run", objective="causal,masked,causal"))
     assert taken == ["masked", "causal"]

@@ -178,7 +178,7 @@ def test_torchrun_that_is_told_to_stop_leaves_a_run_that_goes_on(text: Path, tmp
     running.terminate()
     _, said = running.communicate(timeout=120)
     assert running.returncode != 0
-    assert f"Go on with: torchrun … -m rehead {arguments[0]} {arguments[1]}" in said
+    assert f"Resume with: torchrun … -m rehead {arguments[0]} {arguments[1]}" in said
     again = subprocess.run(
         torchrun([*arguments, "--resume"]), env=environment(), capture_output=True, text=True, timeout=120
     )

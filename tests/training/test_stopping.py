@@ -49,11 +49,11 @@ def test_a_run_that_is_told_to_stop_can_go_on(signum: int, code: int, step: int,
     out, log = tmp_path / "it's a run", tmp_path / "log"
     arguments = [*words(text, out, **GIVEN), "--overwrite"]
     assert end_of(fork(lambda: stopped_at(step, signum, arguments), log)) == code, log.read_text()
-    (line,) = [line for line in log.read_text().splitlines() if "Go on with" in line]
+    (line,) = [line for line in log.read_text().splitlines() if "Resume with" in line]
     found = checkpoint.newest(out / "checkpoints", pytest.fail)
     assert found is not None
     assert found.state["step"] == step + (step > 0)  # the step is done; the first batch belongs to validation
-    again = shlex.split(line.partition("Go on with: ")[2])
+    again = shlex.split(line.partition("Resume with: ")[2])
     assert again == ["rehead", *arguments[:-1], "--resume"]
     assert end_of(fork(lambda: main(again[1:]), log)) == 0, log.read_text()
     assert left(out) == straight(text, tmp_path / "straight", **GIVEN)
@@ -96,7 +96,7 @@ def test_sigterm_to_the_command(text: Path, tmp_path: Path) -> None:
     running.terminate()
     _, said = running.communicate(timeout=60)
     assert running.returncode == 143, said
-    assert f"rehead: stopped. Go on with: {shlex.join(['rehead', *arguments, '--resume'])}" in said.splitlines()
+    assert f"rehead: stopped. Resume with: {shlex.join(['rehead', *arguments, '--resume'])}" in said.splitlines()
     assert "Traceback" not in said
 
 
@@ -140,7 +140,7 @@ def test_a_run_that_runs_away_keeps_its_last_good_checkpoint(
         assert main([*words(text, tmp_path / "run"), "--checkpoint-steps", "2"]) == 2
     said = capsys.readouterr().err
     shown = "loss (causal)" if sick == "loss" else "gradient"
-    assert f"rehead: error: step 6: the {shown} is not finite: training has run away." in said
+    assert f"rehead: error: step 6: the {shown} is not finite: " in said
     assert "The last good checkpoint is " in said
     assert "step-000004" in said
     assert "--lr 0.5" in said
@@ -158,7 +158,7 @@ def test_a_run_that_runs_away_at_once_has_no_checkpoint(text: Path, tmp_path: Pa
 
 def test_a_run_that_runs_away_in_its_last_step_says_so(text: Path, tmp_path: Path) -> None:
     given = {"epochs": None, "tokens": 128, "lr": 1e30, "clip": 0, "validations": 0}
-    with pytest.raises(UserError, match=r"holds NaN or infinity.* Training has run away. Begin anew \(--overwrite\)"):
+    with pytest.raises(UserError, match=r"holds NaN or infinity.*--overwrite"):
         run_pretraining(small(text, tmp_path / "run", **given))
 
 

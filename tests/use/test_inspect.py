@@ -81,6 +81,7 @@ def test_json_gives_the_same(name: str, capsys: pytest.CaptureFixture[str]) -> N
         "masked",
         "hybrid",
         "document",
+        "bag",
         "classify",
     ]
 

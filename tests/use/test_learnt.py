@@ -9,14 +9,9 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.model import Classifier, LanguageModel, Model, Run
-from rehead.model.config import FILLS, WRITES, Head
-from rehead.use.learnt import (
-    check_it_learnt,
-    longest_read,
-    predicts_the_next,
-    stages,
-    what_it_learnt,
-)
+from rehead.model.config import Head
+from rehead.model.objectives import Ability, last_specs, stages_of_run
+from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
 from tests.model.conftest import miniature
 from tests.model.test_run import tiny_tokenizer
 
@@ -42,12 +37,12 @@ def a_run(objective: Any, head: Head | None = LM, tokenizer: bool = True) -> Run
     ],
 )
 def test_objectives_are_read(said: Any, names: list[tuple[str, ...]]) -> None:
-    assert stages(a_run(said)) == names
-    assert what_it_learnt(a_run(said)) == set(names[-1])
+    assert [stage.objectives for stage in stages_of_run(a_run(said))] == names
+    assert tuple(spec.name for spec in last_specs(a_run(said))) == names[-1]
 
 
 def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
-    assert what_it_learnt(a_run(None, head=None)) == set()
+    assert last_specs(a_run(None, head=None)) == ()
 
 
 @pytest.mark.parametrize(
@@ -75,34 +70,42 @@ def test_how_much_was_read_at_once(details: dict[str, Any], length: int) -> None
 
 @pytest.mark.parametrize("said", ["causal", "hybrid", "document,causal", "causal+document", None])
 def test_who_can_write(said: Any) -> None:
-    check_it_learnt(a_run(said), Path("runs/x"), WRITES, "continue a text")
+    check_it_learnt(a_run(said), Path("runs/x"), "generates", "continue a text")
 
 
 @pytest.mark.parametrize("said", ["masked", "hybrid", "document,masked", "causal+masked"])
 def test_who_can_fill(said: Any) -> None:
-    check_it_learnt(a_run(said), Path("runs/x"), FILLS, "guess hidden words")
+    check_it_learnt(a_run(said), Path("runs/x"), "fills", "guess hidden words")
 
 
 @pytest.mark.parametrize(
-    ("run", "wanted", "said"),
+    ("run", "ability", "said"),
     [
-        (a_run("masked"), WRITES, "runs/x never learnt to do it: its objective was masked. Pretrain one with "),
-        (a_run("document,masked"), WRITES, "its objective was document,masked. Pretrain one with --objective causal"),
-        (a_run("causal,masked"), WRITES, "runs/x can no longer do it: its objective was causal,masked, and what comes"),
-        (a_run("causal,bag"), WRITES, "runs/x can no longer do it: its objective was causal,bag, and what comes last"),
-        (a_run("hybrid,masked"), WRITES, "runs/x can no longer do it"),
-        (a_run("masked,causal"), FILLS, "can no longer do it: its objective was masked,causal, and what comes last"),
-        (a_run("causal"), FILLS, "its objective was causal. Pretrain one with --objective masked or hybrid."),
-        (a_run(None), FILLS, "its objective was causal"),
-        (a_run("document", head=None), FILLS, "its objective was document"),
-        (a_run("document"), WRITES, "its objective was document"),
-        (a_run(None, head=None), WRITES, "its objective was nothing"),
-        (a_run("causal", head=None), WRITES, "has no language-model head"),
-        (a_run("causal", head=Classifier(classes=2)), WRITES, "is a classifier: its language-model head was replaced"),
-        (a_run("causal", tokenizer=False), WRITES, "has no tokenizer"),
+        (a_run("masked"), "generates", "runs/x never learnt to do it: its objective was masked. Pretrain one with "),
+        (
+            a_run("document,masked"),
+            "generates",
+            "its objective was document,masked. Pretrain one",
+        ),
+        (a_run("causal,masked"), "generates", "runs/x can no longer do it: its objective was causal,masked, and the"),
+        (a_run("causal,bag"), "generates", "runs/x can no longer do it: its objective was causal,bag, and the last"),
+        (a_run("hybrid,masked"), "generates", "runs/x can no longer do it"),
+        (a_run("masked,causal"), "fills", "can no longer do it: its objective was masked,causal, and the last"),
+        (a_run("causal"), "fills", "its objective was causal. Pretrain one with --objective masked or hybrid."),
+        (a_run(None), "fills", "its objective was causal"),
+        (a_run("document", head=None), "fills", "its objective was document"),
+        (a_run("document"), "generates", "its objective was document"),
+        (a_run(None, head=None), "generates", "its objective was nothing"),
+        (a_run("causal", head=None), "generates", "has no language-model head"),
+        (
+            a_run("causal", head=Classifier(classes=2)),
+            "generates",
+            "is a classifier: its language-model head",
+        ),
+        (a_run("causal", tokenizer=False), "generates", "has no tokenizer"),
     ],
 )
-def test_who_cannot(run: Run, wanted: tuple[str, ...], said: str) -> None:
+def test_who_cannot(run: Run, ability: Ability, said: str) -> None:
     with pytest.raises(UserError) as error:
-        check_it_learnt(run, Path("runs/x"), wanted, "do it")
+        check_it_learnt(run, Path("runs/x"), ability, "do it")
     assert said in str(error.value)

@@ -368,7 +368,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bytes(
         said = process.communicate()[1].decode()
         assert process.returncode == (-sign if sign == signal.SIGKILL else 128 + sign), said
         assert not (tmp_path / out).exists()
-        assert (sign == signal.SIGKILL) != ("Go on with: rehead predict" in said and "--resume" in said)
+        assert (sign == signal.SIGKILL) != ("Resume with: rehead predict" in said and "--resume" in said)
     assert 0 < partial.stat().st_size < (tmp_path / f"whole-{out}").stat().st_size
     assert main([*command, str(tmp_path / out), "--resume"]) == 0
     assert (tmp_path / out).read_bytes() == (tmp_path / f"whole-{out}").read_bytes()

@@ -27,10 +27,11 @@ import torch
 import rehead
 from rehead.disk import whole_directory, write_json
 from rehead.errors import UserError
-from rehead.model.config import FILLS, WRITES, Classifier, to_dict
+from rehead.model.config import Classifier, to_dict
+from rehead.model.objectives import last_specs
 from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
-from rehead.use.learnt import longest_read, what_it_learnt
+from rehead.use.learnt import longest_read
 from rehead.views.encoded import EncodedTexts
 from rehead.views.onnx_network import classifier_graph, language_model_graph
 
@@ -108,13 +109,14 @@ def _what(run: Run) -> str:
             "this run has neither labels nor a language-model head, so there is nothing it could answer. Make a "
             "classifier of it first: rehead finetune --from."
         )
-    learnt = what_it_learnt(run)
-    if not learnt & {*WRITES, *FILLS}:
+    learnt = last_specs(run)
+    if not any(each.generates or each.fills for each in learnt):
+        last = "+".join(each.name for each in learnt)
         raise UserError(
-            f"this run's last objective was {'+'.join(sorted(learnt))}, which leaves no language model that could "
-            "answer. Make a classifier of it first: rehead finetune --from."
+            f"this run's last objective was {last}, which leaves no language model that could answer. "
+            "Make a classifier of it first: rehead finetune --from."
         )
-    return "next-token model" if learnt & set(WRITES) else "hidden-token model"
+    return "next-token model" if any(each.generates for each in learnt) else "hidden-token model"
 
 
 def _graph(run: Run, what: str, *, int8: bool) -> onnx.ModelProto:

@@ -15,7 +15,6 @@ import torch
 
 import rehead
 from rehead.errors import UserError
-from rehead.model.config import WRITES
 from rehead.runs.run import Run, load
 from rehead.use.explain import explain
 from rehead.use.generate import prompt_ids, write
@@ -43,7 +42,7 @@ class Service:
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
         self.writes = _writes(run)
         if self.labeller is None and not self.writes:
-            check_it_learnt(run, Path(name), WRITES, "continue a text, and it is no classifier")
+            check_it_learnt(run, Path(name), "generates", "continue a text, and it is no classifier")
         self.kinds = Kinds(limits, layers=self.layers, heads=self.heads)
         self.metrics = Metrics()
         self.labels_lane = Lane(
@@ -237,7 +236,7 @@ class Service:
 def _writes(run: Run) -> bool:
     """Tell whether a run can go on with a text."""
     try:
-        check_it_learnt(run, Path(), WRITES, "continue a text")
+        check_it_learnt(run, Path(), "generates", "continue a text")
     except UserError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Reading ahead: the next step's batch is made while this one is computed."""
+"""Prefetching: a thread prepares the next step's batch while this one is computed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 @contextmanager
-def ahead(read: Callable[[int], T], step: int) -> Iterator[Iterator[T]]:
-    """Give what `read` makes of this step, the next, and so on, each made in a thread while the one before is used."""
+def prefetch(read: Callable[[int], T], step: int) -> Iterator[Iterator[T]]:
+    """Yield `read(step)`, `read(step + 1)` and so on, each computed in a thread while the one before is used."""
     with ThreadPoolExecutor(1, "batches") as thread:
         waiting: list[Future[T]] = [thread.submit(read, step)]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rehead.model.config import preset
 from rehead.model.model import Model
-from rehead.training.objective import Pace, Sums
+from rehead.training.objective import ParameterSettings, Sums
 from rehead.training.optimizers import Optimizers, Rates
 from tests.training.still import Still
 
@@ -29,8 +29,12 @@ class Sum(Still):
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         return Sums({"sum": self.plain.sum() + self.slow.sum() + self.late.sum() + self.pulled.sum()})
 
-    def paces(self) -> dict[nn.Parameter, Pace]:
-        return {self.slow: Pace(0.1), self.late: Pace(begin=0.5), self.pulled: Pace(decay=10.0)}
+    def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
+        return {
+            self.slow: ParameterSettings(0.1),
+            self.late: ParameterSettings(start=0.5),
+            self.pulled: ParameterSettings(weight_decay=10.0),
+        }
 
     def idle(self) -> list[nn.Parameter]:
         return list(self.model.parameters())

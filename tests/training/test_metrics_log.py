@@ -10,12 +10,12 @@ import pytest
 from rehead.errors import UserError
 from rehead.pretrain.run import run_pretraining
 from rehead.training import curves
-from rehead.training.record import Record, memory, read
+from rehead.training.metrics_log import MetricsLog, memory, read
 from tests.training.running import broken_off, small
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
-    record = Record(tmp_path / "metrics.jsonl", 0)
+    record = MetricsLog(tmp_path / "metrics.jsonl", 0)
     record.write({"kind": "train", "step": 1, "loss": 0.1 + 0.2})
     record.write({"kind": "valid", "step": 1, "loss": float("nan"), "perplexity": float("inf")})
     lines = read(tmp_path / "metrics.jsonl")
@@ -26,15 +26,15 @@ def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_a_resumed_run_keeps_the_lines_of_its_checkpoint(tmp_path: Path) -> None:
     """Two phases meet in step 4: only their number tells which lines of step 4 the checkpoint knows."""
     path = tmp_path / "metrics.jsonl"
-    record = Record(path, 0)
+    record = MetricsLog(path, 0)
     for step in (0, 4, 4, 8):
         record.write({"kind": "valid", "step": step})
     with path.open("a") as file:
         file.write('{"kind": "train", "st')  # cut short by a crash
     assert [line["step"] for line in read(path)] == [0, 4, 4, 8]
-    Record(path, 2).write({"kind": "train", "step": 5})
+    MetricsLog(path, 2).write({"kind": "train", "step": 5})
     assert [line["step"] for line in read(path)] == [0, 4, 5]
-    Record(path, 0)
+    MetricsLog(path, 0)
     assert path.read_text() == ""
 
 
@@ -46,7 +46,7 @@ def test_what_is_not_a_line_of_ours_ends_the_record(tmp_path: Path) -> None:
 
 
 def test_a_record_that_cannot_be_written_is_the_users_to_mend(tmp_path: Path) -> None:
-    record = Record(tmp_path / "metrics.jsonl", 0)
+    record = MetricsLog(tmp_path / "metrics.jsonl", 0)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(UserError, match=r"metrics\.jsonl cannot be written: Is a directory"):
@@ -73,9 +73,9 @@ def test_curves_of_a_chain(text: Path, tmp_path: Path) -> None:
 
 
 def test_curves_of_a_run_that_has_hardly_begun(tmp_path: Path) -> None:
-    Record(tmp_path / "metrics.jsonl", 0)
+    MetricsLog(tmp_path / "metrics.jsonl", 0)
     curves.draw(tmp_path / "metrics.jsonl")
-    record = Record(tmp_path / "metrics.jsonl", 0)
+    record = MetricsLog(tmp_path / "metrics.jsonl", 0)
     record.write({"kind": "valid", "objective": "document", "step": 0, "tokens": 0, "seconds": 0, "loss": None})
     curves.draw(tmp_path / "metrics.jsonl")
 

@@ -1,8 +1,8 @@
-"""What a run writes down while it goes on: `metrics.jsonl`, one JSON object per line.
+"""The metrics log of a run: `metrics.jsonl`, one JSON object per line.
 
-A run that is resumed goes on in the same file; what was written after the checkpoint it resumes from is cut off first,
-so that every step is there once. The checkpoint knows how many lines there were: two phases meet in one step, so the
-step alone would not say.
+A resumed run continues the same file, after cutting off what was logged after the checkpoint it resumes from, so that
+every step is there once. The checkpoint holds the number of lines: the last step of one phase is the first of the next,
+so the step alone is ambiguous.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rehead.errors import UserError
 NAME = "metrics.jsonl"
 
 
-class Record:
-    """The lines of a run."""
+class MetricsLog:
+    """The open log of a run."""
 
     def __init__(self, path: Path, lines: int) -> None:
-        """Open the file, with the first `lines` lines of what it holds."""
+        """Open the file, keeping the first `lines` lines."""
         self.path = path
         kept = read(path)[:lines] if path.exists() else []
         self.lines = len(kept)
-        "How many were still there: what a crash of the machine took is not counted."
+        "How many were kept: fewer, if a crash of the machine lost some."
         beside = path.with_name(f".{path.name}.partial")
         try:
             beside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
@@ -48,7 +48,7 @@ _INF = float("inf")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a run; a last line that was cut short by a crash is left out."""
+    """Read the log of a run; a last line that was truncated by a crash is left out."""
     lines = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -62,7 +62,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def memory() -> int:
-    """Bytes of memory that this process holds now (its peak so far, where only that is told)."""
+    """Give the resident memory of this process in bytes (its peak so far, where only that is known)."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
