@@ -20,7 +20,7 @@ from rehead.model.config import WRITES
 from rehead.model.reading import is_bag
 from rehead.model.run import Run, load
 from rehead.use.explain import explain
-from rehead.use.generate import prompt_ids, write
+from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
@@ -232,7 +232,7 @@ class Service:
             repetition_penalty=request.repetition_penalty,
         )
         ids, window = prompt_ids(tokenizer, request.prompt), longest_read(self.run)
-        sample = write(
+        sample = generate_samples(
             model, tokenizer, ids, sampling, tokens=request.tokens, seed=request.seed, window=window,
             show=lambda *_: job.raise_if_cancelled(),
         )[0]  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from rehead.errors import UserError
 from rehead.model import Run
 from rehead.use.explain import explain
-from rehead.use.generate import prompt_ids, write
+from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller
 from rehead.use.sampling import Sampling
 from rehead.use.serve.options import ServeOptions
@@ -127,7 +127,9 @@ def test_text_is_written_as_rehead_generate_does(writing: Running) -> None:
     asked = {"prompt": "a good", "tokens": 12, "temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 5}
     status, found = writing.post("/generate", asked)
     sampling = Sampling(temperature=0.7, top_k=20, top_p=0.9)
-    mine = write(run.model, run.tokenizer, prompt_ids(run.tokenizer, "a good"), sampling, tokens=12, seed=5)[0]
+    mine = generate_samples(run.model, run.tokenizer, prompt_ids(run.tokenizer, "a good"), sampling, tokens=12, seed=5)[
+        0
+    ]
     assert (status, found) == (200, {"text": mine.text, "tokens": len(mine.ids), "ended": mine.ended})
     assert writing.post("/generate", {})[0] == 200
 
