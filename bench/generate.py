@@ -17,8 +17,8 @@ from collections.abc import Callable
 import torch
 
 from rehead.model import Model, preset
-from rehead.use.continuing import continuations
-from rehead.use.sampling import Chooser, Sampling
+from rehead.use.autoregressive import generate_tokens
+from rehead.use.sampling import Sampler, Sampling
 
 ROUNDS, TOKENS, END = 5, 20, 2
 
@@ -28,9 +28,9 @@ def milliseconds(model: Model, prompt: int, *, cached: bool = True, threads: int
     torch.set_num_threads(threads)
     forbidden = torch.arange(model.config.ntokens) == END
     ids = [END, *range(5, 4 + prompt)]
-    chooser = Chooser(Sampling(temperature=0.0), ids, n=1, seed=0, end=END, forbidden=forbidden)
+    sampler = Sampler(Sampling(temperature=0.0), ids, n=1, seed=0, end=END, forbidden=forbidden)
     times, start = [], time.perf_counter()
-    for _ in continuations(model, ids, chooser, tokens=TOKENS, window=model.config.maxlen, cached=cached):
+    for _ in generate_tokens(model, ids, sampler, tokens=TOKENS, window=model.config.maxlen, cached=cached):
         now = time.perf_counter()
         times.append(now - start)
         start = now

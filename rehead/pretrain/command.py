@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rehead.model.objectives import stages_of_run, trained_part
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
 from rehead.training.resuming import report_stop
@@ -31,7 +30,7 @@ def command(options: PretrainOptions) -> int:
 
 
 def _summary(out: Path, run: Run) -> str:
-    details, trained = run.details, trained_part(run.model.config, stages_of_run(run))
+    details, trained = run.details, run.model.config.learning_part
     found = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in details["held_out"].items())
     done = f"{details['tokens']:,} tokens in {details['steps']:,} steps, {duration(details['seconds'])}"
     held_out = found or "nothing that could be measured"

@@ -1,4 +1,4 @@
-"""Computing on one core, where work is too small to share: on a busy machine two take up to three times as long."""
+"""Single-threaded computing, for small work: on a busy machine, two threads take up to three times as long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Have torch compute on one core: a generated token, or documents that are sums of rows."""
+    """Set torch to one thread, for a token to generate or documents to read without layers."""
     import torch
 
     threads = torch.get_num_threads()

@@ -1,7 +1,7 @@
-"""`rehead fill`: what a run would put in place of every `[MASK]`, having read the text on both sides of it.
+"""`rehead fill`: predict the token at every `[MASK]` of a text, from the context on both sides.
 
-A run trained with `masked` predicts a hidden token at its own position; `hybrid`, whose one head also writes, predicts
-it one position before. Every mask is guessed for itself, with the others still hidden.
+A run trained with `masked` predicts a masked token at its own position; `hybrid`, whose head also generates, predicts
+it one position earlier. Every mask is predicted independently, with the others still masked.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class FillOptions(CommonOptions):
-    """Guess the hidden words of a text with a run that was pretrained with --objective masked or hybrid."""
+    """Predict masked words of a text with a run that was pretrained with --objective masked or hybrid."""
 
     run: Path = positional()
-    "The run that guesses."
+    "The run to predict with."
 
     text: str = positional()
-    "A text with [MASK] wherever a word is to be guessed; - reads it from standard input."
+    "A text with [MASK] for every word to predict; - reads it from standard input."
 
     top: int = flag(5, metavar="N")
-    "How many of the likeliest words to show for every [MASK]."
+    "Number of most probable words to show for every [MASK]."
 
     json: bool = False
     "Print one JSON document instead of a table."
@@ -43,25 +43,25 @@ class FillOptions(CommonOptions):
 
 @dataclass(frozen=True)
 class Guess:
-    """A token that may stand at a mask."""
+    """A candidate for a mask."""
 
     word: str
-    "As people read it; a piece that goes on within a word is written …ing."
+    "Its text; a token that continues a word is shown as …ing."
     id: int
     probability: float
 
 
 def fill(options: FillOptions) -> None:
-    """Run the command: load, guess, print."""
+    """Run the command: load, predict, print."""
     if options.top < 1:
         raise UserError(f"--top={options.top} is out of range. Choose 1 or more.")
     text = text_from_input() if options.text == "-" else options.text
     if MASK not in text:
-        raise UserError(f'the text has no {MASK}. Write one for every word to guess, such as: "a truly {MASK} film".')
+        raise UserError(f'the text has no {MASK}. Put one in place of every word to predict: "a truly {MASK} film".')
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, "fills", "guess hidden words")
+    tokenizer = check_it_learnt(run, options.run, "fills", "predict masked words")
     ids = mask_ids(tokenizer, text)
     window = longest_read(run)
     guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run), window=window)
@@ -76,24 +76,24 @@ def fill(options: FillOptions) -> None:
     if len(ids) > window and not options.quiet:
         sys.stdout.flush()
         print(
-            f"note: this run has learnt to read {window:,} tokens at once. The text has {len(ids):,}: every {MASK} was "
-            "guessed from those around it.",
+            f"note: the context of this run is {window:,} tokens. The text has {len(ids):,}: every {MASK} was "
+            "predicted from those around it.",
             file=sys.stderr,
         )
 
 
 def mask_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Cut a text with masks into tokens, behind an end mark: so in training, and the first word has one before it."""
+    """Tokenize a text with masks, after an end-of-text token as in training (so the first word has a predecessor)."""
     return [tokenizer.eos, *tokenizer.encode_with_masks(text, MASK)]
 
 
 def guess(
     model: Model, tokenizer: Tokenizer, ids: Sequence[int], *, top: int = 5, one_before: bool, window: int | None = None
 ) -> list[list[Guess]]:
-    """Give the likeliest tokens for every mask among these, in their order, likeliest first.
+    """Return the most probable tokens for every mask, in order of the masks, most probable first.
 
-    `one_before` says that the run predicts a token at the position before it. Of more tokens than `window` (or maxlen)
-    so many are read for each mask, with the mask in their middle where that can be.
+    `one_before` says that the run predicts a token at the position before it. A text of more than `window` (default:
+    maxlen) tokens is cropped for each mask, with the mask in the middle if possible.
     """
     import torch
 
@@ -108,9 +108,9 @@ def guess(
         asked = torch.stack(
             [read[begin][place - one_before - begin] for begin, place in zip(begins, places, strict=True)]
         )
-        assert model.head is not None  # noqa: S101 (the caller has looked)
+        assert model.head is not None  # noqa: S101 (checked by the caller)
         probabilities = model.token_logits(asked).double().softmax(-1)  # (masks, V)
-    # Marks are no words. They keep the probability they have: the model may well think that the text ends.
+    # Special tokens are not shown, but keep their share: the model may well predict that the text ends.
     probabilities[:, tokenizer.marks()] = -1
     probabilities = probabilities[:, : tokenizer.vocab_size]
     best, likeliest = probabilities.sort(dim=-1, descending=True, stable=True)
@@ -125,14 +125,14 @@ def guess(
 
 
 def _readable(tokenizer: Tokenizer, before: Sequence[int], token: int) -> str:
-    """Write a token as people read it behind these."""
+    """Return the text of a token that follows these."""
     left = [] if before[-1] in (tokenizer.mask, tokenizer.eos) else [before[-1]]
     shown = tokenizer.decode([*left, token])[len(tokenizer.decode(left)) :]
     word = shown.strip()
     if "\ufffd" in word:
         return "(part of a character)"
     if not word or not word.isprintable():
-        return repr(shown)  # white space, mostly
+        return repr(shown)  # mostly whitespace
     inside = bool(left) and shown[0].isalnum() and tokenizer.decode(left)[-1:].isalnum()
     return "…" + word if inside else word
 

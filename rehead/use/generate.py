@@ -1,4 +1,4 @@
-"""`rehead generate`: a text continued by a run that has learnt to write, shown as it is produced."""
+"""`rehead generate`: continue a text with a language model, printed as it is generated."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ class GenerateOptions(CommonOptions):
     """Continue a text with a run that was pretrained with --objective causal or hybrid."""
 
     run: Path = positional()
-    "The run that writes."
+    "The run to generate with."
 
     prompt: str | None = flag(None, metavar="TEXT")
-    "The text to continue; - reads it from standard input. Left out: the beginning of a new text."
+    "The text to continue; - reads it from standard input. Without it, a new text is generated."
 
     tokens: int = flag(100, metavar="N")
-    "Write at most this many tokens; the model may end the text before."
+    "Maximum number of tokens to generate; the model may end the text earlier."
 
     n: int = flag(1, metavar="N")
-    "How many samples to write; they differ in their random numbers."
+    "Number of samples, each with its own random numbers."
 
     temperature: float = flag(0.8, metavar="T")
-    "Below 1 the likely becomes likelier, above 1 the choice is wilder; 0 always takes the likeliest token."
+    "Sampling temperature: below 1 the distribution is sharper, above 1 flatter; 0 is greedy decoding."
 
     greedy: bool = False
-    "Always take the likeliest token: the same as --temperature 0."
+    "Greedy decoding: the same as --temperature 0."
 
     top_k: int | None = flag(None, metavar="K")
-    "Choose among the K likeliest tokens."
+    "Top-k sampling: sample from the K most probable tokens only."
 
     top_p: float = flag(0.95, metavar="P")
-    "Choose among the fewest of the likeliest tokens that together have the probability P; 1: among all."
+    "Nucleus (top-p) sampling: sample from the smallest set of tokens with total probability P; 1 disables it."
 
     repetition_penalty: float = flag(1.0, metavar="R")
-    "Make tokens that were there less likely: 1.1 a little, 1.5 much; 1 not at all."
+    "Penalise tokens that occurred before: 1.1 slightly, 1.5 strongly; 1 disables it."
 
     no_repeat_ngram: int | None = flag(None, metavar="N")
-    "Never write a run of N tokens that was there."
+    "Never generate an n-gram of N tokens twice."
 
     seed: int = 0
-    "Where the random numbers come from: the same seed, the same text."
+    "Random seed: the same seed gives the same text."
 
     cache: bool = True
-    "Keep what has been read. --no-cache reads all of it again for every token: the same text, slowly."
+    "Use a key/value cache. --no-cache reads the whole text again for every token: the same result, slower."
 
     json: bool = False
-    "Print one JSON document, when all is written."
+    "Print one JSON document at the end, instead of text as it is generated."
 
 
 @dataclass
@@ -72,13 +72,13 @@ class Sample:
     text: str = ""
     "What follows the prompt."
     ids: list[int] = field(default_factory=list)
-    "Its tokens, the end mark left out."
+    "Its tokens, without the end-of-text token."
     ended: bool = False
-    "Whether the model ended it; if not, it was cut off."
+    "Whether the model ended it; if not, it reached the token limit."
 
 
 def generate(options: GenerateOptions) -> None:
-    """Run the command: load, write, print."""
+    """Run the command: load, generate, print."""
     sampling = _sampling(options)
     prompt = text_from_input() if options.prompt == "-" else options.prompt or ""
     from rehead.runs.run import load
@@ -88,7 +88,7 @@ def generate(options: GenerateOptions) -> None:
     ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     with one_core():
-        samples = write(
+        samples = generate_samples(
             run.model,
             tokenizer,
             ids,
@@ -102,22 +102,22 @@ def generate(options: GenerateOptions) -> None:
         )
     if options.json:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
-    read = len(ids) + max(len(each.ids) for each in samples) - 1
-    if read > window and not options.quiet:
+    context = len(ids) + max(len(each.ids) for each in samples) - 1
+    if context > window and not options.quiet:
         sys.stdout.flush()
         print(
-            f"note: this run has learnt to read {window:,} tokens at once. Prompt and text came to {read:,}: their "
-            "beginning was let go on the way.",
+            f"note: the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
+            "dropped while generating.",
             file=sys.stderr,
         )
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Cut a prompt into tokens, behind an end mark: in training too, a text begins where another has ended."""
+    """Tokenize a prompt, after an end-of-text token: in training too, a text follows the end of another."""
     return [tokenizer.eos, *tokenizer.encode(prompt)]
 
 
-def write(
+def generate_samples(
     model: Model,
     tokenizer: Tokenizer,
     prompt: Sequence[int],
@@ -130,20 +130,20 @@ def write(
     cached: bool = True,
     show: Callable[[int, str, bool], None] = lambda *_: None,
 ) -> list[Sample]:
-    """Continue a prompt n times, up to this many tokens each, reading no more than `window` (or maxlen) at once.
+    """Continue a prompt n times, up to this many tokens each, with a context of `window` (default: maxlen) tokens.
 
-    `show(sample, text, over)` is called as text comes: with what a sample has grown by, and whether it is over.
+    `show(sample, text, over)` is called as text is generated: with the text that a sample gained, and whether it ended.
     """
-    from rehead.use.continuing import continuations
-    from rehead.use.sampling import Chooser
+    from rehead.use.autoregressive import generate_tokens
+    from rehead.use.sampling import Sampler
     from rehead.use.streaming import TextStream
 
-    forbidden = _not_text(model, tokenizer)
-    chooser = Chooser(sampling, prompt, n=n, seed=seed, end=tokenizer.eos, forbidden=forbidden)
+    forbidden = _forbidden_tokens(model, tokenizer)
+    sampler = Sampler(sampling, prompt, n=n, seed=seed, end=tokenizer.eos, forbidden=forbidden)
     samples = [Sample() for _ in range(n)]
     streams = [TextStream(tokenizer, prompt) for _ in range(n)]
     window = model.config.maxlen if window is None else window
-    for step in continuations(model, prompt, chooser, tokens=tokens, window=window, cached=cached):
+    for step in generate_tokens(model, prompt, sampler, tokens=tokens, window=window, cached=cached):
         for number, token in step:
             sample, stream = samples[number], streams[number]
             sample.ended = token == tokenizer.eos
@@ -158,7 +158,7 @@ def write(
 
 
 class Printer:
-    """Print samples as they come, one behind the other: those that must wait for an earlier one are held back."""
+    """Prints samples as they are generated, one after the other; a later one is held back until its turn."""
 
     def __init__(self, prompt: str, n: int) -> None:
         self.prompt, self.n = prompt, n
@@ -168,7 +168,7 @@ class Printer:
         self._begin()
 
     def __call__(self, sample: int, text: str, over: bool) -> None:
-        """Take up what a sample has grown by; print it if it is that sample's turn, with all whose turn comes then."""
+        """Add text to a sample; print it if it is that sample's turn, and any whose turn comes then."""
         self.waiting[sample] += text
         self.over[sample] = over
         while self.turn < self.n:
@@ -190,14 +190,14 @@ class Printer:
 
 
 def _put(text: str) -> None:
-    """Write to standard output; a terminal is shown what it would otherwise obey."""
+    """Write to standard output; on a terminal, replace control characters."""
     if sys.stdout.isatty():
         text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
     sys.stdout.write(text)
 
 
-def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a tensor; torch is not imported up here)
-    """Tell what must never be written: every mark but the end mark, and numbers that are no token. (V) of bool."""
+def _forbidden_tokens(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a tensor; torch is not imported up here)
+    """Mask of tokens never to generate: special tokens but end-of-text, and ids beyond the vocabulary. (V) of bool."""
     import torch
 
     forbidden = torch.zeros(model.config.ntokens, dtype=torch.bool)
@@ -208,16 +208,16 @@ def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a ten
 
 
 def _sampling(options: GenerateOptions) -> Sampling:
-    """Read the options that say how to choose, after refusing numbers that make no sense."""
+    """Check the options, and return the sampling parameters among them."""
     for name, value in (("tokens", options.tokens), ("n", options.n)):
         if value < 1:
             raise UserError(f"--{name}={value} is out of range. Choose 1 or more.")
     if options.greedy and options.temperature not in (0, GenerateOptions.temperature):
-        raise UserError(f"--greedy is the same as --temperature 0, not {options.temperature:g}. Give one.")
+        raise UserError(f"--greedy contradicts --temperature={options.temperature:g}. Drop one of them.")
     temperature = 0.0 if options.greedy else options.temperature
     if temperature == 0 and options.n > 1:
         raise UserError(
-            f"--n={options.n}: the likeliest text is always the same. Drop --n, or choose a --temperature above 0."
+            f"--n={options.n}: greedy decoding gives the same text every time. Drop --n, or set --temperature above 0."
         )
     from rehead.use.sampling import Sampling
 

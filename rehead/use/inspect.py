@@ -1,4 +1,4 @@
-"""`rehead inspect`: where every parameter is, what a token of training costs, and what the model looks like inside."""
+"""`rehead inspect`: parameter counts, training FLOPs per token, and figures of mask, positions and attention."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ from rehead.terminal import results_console
 if TYPE_CHECKING:
     from rehead.runs.run import Run
 
-WIDE = 140  # columns of a terminal in which formulas and numbers stand side by side
+WIDE = 140  # terminal columns from which formulas and numbers are printed side by side
 PresetName = Literal["lab", "small", "base", "bag"]
 
 
 @dataclass
 class InspectOptions(CommonOptions, DialOptions):
-    """Count every parameter of a run or a preset, and draw its mask, positions and attention."""
+    """Count the parameters of a run or a preset, and draw its mask, positions and attention."""
 
     run: Path | None = positional(None)
-    "A run to look into. Without one, a preset is shown."
+    "The run to inspect. Without one, a preset is shown."
 
     preset: PresetName | None = None
-    "The shape to show when there is no run (default: small)."
+    "The preset to show if no run is given (default: small)."
 
     vocab: int | None = flag(None, metavar="N")
-    "Size of the vocabulary (default: the preset's own)."
+    "Vocabulary size (default: the preset's)."
 
     classes: int | None = flag(None, metavar="K")
     "Number of classes of the classifier (default: the run's, else 2)."
 
     length: int = flag(256, metavar="T")
-    "Tokens in a row, for the work per token."
+    "Sequence length in tokens, for the FLOPs per token."
 
     text: str | None = None
-    "With a run and --plots: draw the attention over this text."
+    "With a run and --plots: draw attention for this text."
 
     direction: Literal["causal", "bidirectional"] | None = None
-    "With --text: read under the square mask or both ways (default: as the run's head reads)."
+    "With --text: causal or bidirectional attention (default: as the run's head uses it)."
 
     plots: Path | None = flag(None, metavar="DIR")
-    "Draw the mask, the positions and the attention into this directory, as PNG and SVG."
+    "Write figures of the mask, the positions and the attention into this directory, as PNG and SVG."
 
     overwrite: bool = False
-    "Replace pictures that are already there."
+    "Overwrite existing figures."
 
     json: bool = False
     "Print one JSON document instead of tables."
 
 
 def inspect(options: InspectOptions) -> None:
-    """Run the command: account, check against the live module, print, draw."""
+    """Run the command: count, check against the real modules, draw, print."""
     run = _open(options)
     config, classifier, language_model = _shapes(options, run)
     counted = account(config, classifier, language_model)
@@ -78,30 +78,31 @@ def inspect(options: InspectOptions) -> None:
 
 
 def _open(options: InspectOptions) -> Run | None:
-    """Load the run, after refusing what contradicts it."""
+    """Check the options against each other, and load the run."""
     if options.text is not None and options.plots is None:
-        raise UserError("--text draws the attention over a text. Say where to with --plots DIR.")
+        raise UserError("--text draws attention, which needs a directory for the figures: --plots DIR.")
     if options.direction is not None and options.text is None:
-        raise UserError("--direction says how --text is read. Give --text too.")
+        raise UserError("--direction applies to --text only. Give --text, too.")
     if options.run is None:
         if options.text is not None:
-            raise UserError("--text needs a run, whose tokenizer and weights it shows: rehead inspect RUN --text ...")
+            raise UserError("--text needs a run with a tokenizer and weights: rehead inspect RUN --text ...")
         return None
     for name in ("preset", "vocab", *DIALS):
         if getattr(options, name) is not None:
-            raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
+            raise UserError(f"--{name} applies to presets only, but a run is given: {options.run}. Drop one of them.")
     from rehead.runs.run import load
 
     run = load(options.run)
     if isinstance(run.model.head_config, Classifier) and options.classes is not None:
         raise UserError(
-            f"--classes: {options.run} is a classifier with {run.model.head_config.classes}. Drop the flag."
+            f"--classes={options.classes}: {options.run} is a classifier with {run.model.head_config.classes} classes. "
+            f"Drop --classes."
         )
     return run
 
 
 def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Classifier, LanguageModel]:
-    """Settle the base and the two heads to count; a run's own head is counted as it is."""
+    """Return the configurations of the base and of the two heads to count; a run's own head as it is."""
     if run is None:
         vocabulary = {} if options.vocab is None else {"ntokens": options.vocab}
         config, head = preset(options.preset or "small", **vocabulary, **options.turned()), None
@@ -119,7 +120,7 @@ def _workload(options: InspectOptions) -> Workload:
 
 
 def _check(counted: Account) -> None:
-    """Compare the formulas with live modules; these are built without memory, so any size is checked in a blink."""
+    """Compare the formulas with real modules, built on the meta device, which takes no memory at any size."""
     import torch
 
     from rehead.model.model import Model
@@ -131,7 +132,7 @@ def _check(counted: Account) -> None:
 
 
 def as_json(title: str, counted: Account, workload: Workload, costs: list[Work], run: Run | None) -> dict[str, Any]:
-    """Everything the tables show, with the numbers as numbers."""
+    """Return the content of the tables as a JSON document."""
     head = None if run is None else run.model.head_config
     return {
         "title": title,
@@ -170,7 +171,7 @@ def as_json(title: str, counted: Account, workload: Workload, costs: list[Work],
 
 
 def print_tables(title: str, counted: Account, costs: list[Work], run: Run | None) -> None:
-    """Print the account and the work as tables on standard output."""
+    """Print parameter counts and FLOPs as tables."""
     from rich.table import Table
 
     console = results_console(200)
@@ -202,7 +203,7 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
     whole = " and ".join(f"{counted.total(name):,} ({name})" for name in WHOLE)
     console.print(f"Checked: the live modules hold exactly {whole} parameters.")
     if run is not None and run.model.head_config is not None:
-        console.print(f"This run carries a {run.model.head_config.kind} head.")
+        console.print(f"This run has a {run.model.head_config.kind} head.")
 
     console.print("\nTraining work per token, in floating-point operations")
     console.print(f"body: {costs[0].body.symbols}\n    = {costs[0].body.numbers}")
@@ -242,7 +243,7 @@ def _memory(count: int) -> str:
 
 
 def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Run | None) -> list[str]:
-    """Draw what there is to draw; give the lines to say about it."""
+    """Draw the figures; return the lines to print about them."""
     from rehead.figures import save_figures
     from rehead.use import pictures
 
@@ -251,8 +252,8 @@ def _draw(options: InspectOptions, directory: Path, config: ModelConfig, run: Ru
         causal = run.model.reads_causally if options.direction is None else options.direction == "causal"
         figures |= pictures.draw_attention(run, options.text, causal)
     if config.positions == "none":
-        notes.append("this model has no positions to draw")
+        notes.append("this model has no position encodings to draw")
     else:
         figures["positions"] = pictures.draw_positions(config, None if run is None else run.model)
     saved = save_figures(figures, directory, overwrite=options.overwrite)
-    return ["drew " + ", ".join(map(str, saved.paths)), *notes, *saved.notes]
+    return ["wrote " + ", ".join(map(str, saved.paths)), *notes, *saved.notes]

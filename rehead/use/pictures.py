@@ -1,4 +1,4 @@
-"""Pictures of a model: its mask, its positions, its attention. They are saved by `rehead.figures`."""
+"""Figures of a model: its causal mask, position encodings and attention. `rehead.figures` saves them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HIDDEN = "#e4e8ec"
-MASK_SIZE = 12  # positions in the picture of the mask: enough to see the stair, few enough to read the numbers
-MOST_TOKENS = 40  # in a picture of attention, so that the words beside it can be read
-MOST_SQUARES, MOST_ACROSS = 24, 8  # layers × heads in one picture, and side by side
-MOST_POSITIONS = 128
+MASK_SIZE = 12  # positions in the figure of the mask: few enough to read the numbers
+MAX_TOKENS = 40  # in a figure of attention, so that its labels are readable
+MAX_PANELS, MAX_COLUMNS = 24, 8  # layers × heads in one figure, and side by side
+MAX_POSITIONS = 128
 
 
 @style()
 def draw_mask(n: int = MASK_SIZE) -> Figure:
-    """The square mask: row i is what position i may read."""
+    """Draw the causal mask: row i shows what position i may attend to."""
     mask = square_mask(n)
     figure = new_figure(5.6, 5.4)
     axes = figure.add_subplot()
@@ -42,9 +42,9 @@ def draw_mask(n: int = MASK_SIZE) -> Figure:
                 column, row, "−∞" if hidden else "0", ha="center", va="center", fontsize=9,
                 color="white" if hidden else INK,
             )  # fmt: skip
-    axes.set_title(f"square_mask({n}): 0 may be read, −∞ may not", loc="left")
-    axes.set_xlabel("position that is read")
-    axes.set_ylabel("position that reads")
+    axes.set_title(f"square_mask({n}): 0 is visible, −∞ is masked", loc="left")
+    axes.set_xlabel("key position")
+    axes.set_ylabel("query position")
     axes.set_xticks(range(n))
     axes.set_yticks(range(n))
     _grid(axes, n)
@@ -53,7 +53,7 @@ def draw_mask(n: int = MASK_SIZE) -> Figure:
 
 @style()
 def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
-    """Positions as a heat map, and how alike two positions are by their distance.
+    """Draw position encodings as a heat map, and their cosine similarity by distance.
 
     Learned positions are those of the model, which has to be given for them.
     """
@@ -69,14 +69,14 @@ def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
     figure.colorbar(image, ax=left, pad=0.02, label="value")
 
     distances, mean, low, high = similarity_by_distance(_vectors(values, config))
-    right.plot(distances, mean, color=INK, linewidth=1.8, label="mean of all pairs")
+    right.plot(distances, mean, color=INK, linewidth=1.8, label="mean over pairs")
     if max(above - below for above, below in zip(high, low, strict=True)) > 0.01:
-        right.fill_between(distances, low, high, color="#9fb3c8", linewidth=0, label="least and most of all pairs")
+        right.fill_between(distances, low, high, color="#9fb3c8", linewidth=0, label="range over pairs")
         right.legend(frameon=False, loc="upper right")
     right.axhline(0, color="#8899a6", linewidth=0.8)
-    right.set_title("how alike two positions are", loc="left")
-    right.set_xlabel("distance between them")
-    right.set_ylabel("cosine")
+    right.set_title("similarity of two positions", loc="left")
+    right.set_xlabel("distance")
+    right.set_ylabel("cosine similarity")
     right.set_xlim(0, max(1, distances[-1]))
     right.set_ylim(min(-0.1, min(low) - 0.05), 1.05)
     for side in ("top", "right"):
@@ -85,7 +85,7 @@ def draw_positions(config: ModelConfig, model: Model | None = None) -> Figure:
 
 
 def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Cosine of positions d apart: vectors (positions, width) → distances, and the mean, least and most at each."""
+    """Cosine similarity by distance: vectors (positions, width) → distances; mean, minimum and maximum at each."""
     unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
     cosine = unit @ unit.T
     pairs = [cosine.diagonal(distance) for distance in range(len(vectors))]
@@ -99,58 +99,56 @@ def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], lis
 
 @style()
 def draw_attention(run: Run, text: str, causal: bool) -> dict[str, Figure]:
-    """Who looks at whom: a square for each layer and head, over the tokens of the text.
+    """Draw attention weights over the tokens of a text: one panel per layer and head.
 
-    One figure, a row per layer, or, for a model with many heads in all, one figure per layer.
+    One figure with a row per layer or, for a model with many heads in total, one figure per layer.
     """
     config = run.model.config
     if not config.nlayers:
-        raise UserError("this model has no layers, so there is no attention to draw. Use a run with layers.")
+        raise UserError("this run has no layers, and so no attention to draw. Use a run with layers.")
     if run.tokenizer is None:
-        raise UserError("this run has no tokenizer, so --text cannot be read.")
+        raise UserError("this run has no tokenizer, so --text cannot be tokenized.")
     ids = run.tokenizer.encode(text)
     if not ids:
         raise UserError("--text has no tokens. Give a few words.")
-    shown = ids[:MOST_TOKENS]
+    shown = ids[:MAX_TOKENS]
     with torch.no_grad():
         _, layers = run.model.base.attention(torch.tensor([shown]), causal=causal)
     words = [_label(word) for word in run.tokenizer.readable(shown)]
-    how = "each token reads itself and those before it (grey: masked)" if causal else "each token reads all"
-    more = f"; the first {MOST_TOKENS} of {len(ids)} tokens" if len(ids) > MOST_TOKENS else ""
-    squares = {
+    how = "each token attends to itself and earlier tokens (grey: masked)" if causal else "each token attends to all"
+    more = f"; the first {MAX_TOKENS} of {len(ids)} tokens" if len(ids) > MAX_TOKENS else ""
+    panels = {
         (layer, head): weights[0, head] for layer, weights in enumerate(layers, 1) for head in range(config.nhead)
     }
-    if len(squares) <= MOST_SQUARES:
-        return {
-            "attention": _squares(squares, words, causal, f"attention: {how}{more}", min(config.nhead, MOST_ACROSS))
-        }
+    if len(panels) <= MAX_PANELS:
+        return {"attention": _panels(panels, words, causal, f"attention: {how}{more}", min(config.nhead, MAX_COLUMNS))}
     return {
-        f"attention-layer-{layer:02}": _squares(
-            {place: weights for place, weights in squares.items() if place[0] == layer},
+        f"attention-layer-{layer:02}": _panels(
+            {place: weights for place, weights in panels.items() if place[0] == layer},
             words,
             causal,
             f"attention of layer {layer} of {config.nlayers}: {how}{more}",
-            min(config.nhead, MOST_ACROSS),
+            min(config.nhead, MAX_COLUMNS),
         )
         for layer in range(1, config.nlayers + 1)
     }
 
 
-def _squares(
-    squares: Mapping[tuple[int, int], Tensor], words: list[str], causal: bool, title: str, across: int
+def _panels(
+    panels: Mapping[tuple[int, int], Tensor], words: list[str], causal: bool, title: str, across: int
 ) -> Figure:
-    """Draw attention squares (T, T) side by side, `across` in a row, with the words along the edges."""
-    down = -(-len(squares) // across)
+    """Draw attention weights (T, T) as panels, `across` in a row, with the tokens along the edges."""
+    down = -(-len(panels) // across)
     side = max(2.3, 0.17 * len(words))
     edge = 0.085 * max(map(len, words))
     width, height = side * across + edge + 1.8, (side + 0.35) * down + edge + 1.2
     hidden = square_mask(len(words)).isinf() if causal else torch.tensor(False)
-    highest = max(float(each.max()) for each in squares.values())
+    highest = max(float(each.max()) for each in panels.values())
     figure = new_figure(width, height)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(squares) :]:
+    for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for axes, ((layer, head), weights) in zip(grid.flat, squares.items(), strict=False):
+    for axes, ((layer, head), weights) in zip(grid.flat, panels.items(), strict=False):
         visible = weights.masked_fill(hidden, torch.nan).numpy()
         image = axes.imshow(visible, cmap=COLOURS, vmin=0, vmax=highest, interpolation="nearest")
         axes.set_facecolor(HIDDEN)
@@ -161,28 +159,28 @@ def _squares(
         for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             tick.set_parse_math(False)  # "$" is a word here, not a formula
     figure.suptitle(textwrap.fill(title, int(10 * width)), x=0.01, ha="left", fontsize=11)
-    figure.supxlabel("token that is read", fontsize=9)
-    figure.supylabel("token that reads", fontsize=9)
-    figure.colorbar(image, ax=grid, label="attention weight (each row adds up to 1)", pad=0.02, shrink=0.6, aspect=30)
+    figure.supxlabel("token attended to (key)", fontsize=9)
+    figure.supylabel("attending token (query)", fontsize=9)
+    figure.colorbar(image, ax=grid, label="attention weight (each row sums to 1)", pad=0.02, shrink=0.6, aspect=30)
     return figure
 
 
 def _position_values(config: ModelConfig, model: Model | None) -> tuple[Tensor, str, str]:
-    """What there is to see of the positions, (positions, columns), with a title and the name of the columns."""
+    """Return the position encodings, (positions, columns), with a title and the name of the columns."""
     if config.positions == "sinusoidal":
-        return sinusoidal_table(MOST_POSITIONS, config.nhid), "sinusoidal positions", "column of the hidden state"
+        return sinusoidal_table(MAX_POSITIONS, config.nhid), "sinusoidal positions", "hidden dimension"
     if config.positions == "rotary":
         width = config.nhid // config.nhead
-        cosine, _ = rotary_turns(torch.arange(MOST_POSITIONS)[None], width)
-        return cosine[0, 0, :, : width // 2], "rotary positions: cosine of the turn", "pair of columns of a head"
+        cosine, _ = rotary_turns(torch.arange(MAX_POSITIONS)[None], width)
+        return cosine[0, 0, :, : width // 2], "rotary positions: cosine of the angle", "pair of dimensions of a head"
     learned = None if model is None else model.base.positions
     if not isinstance(learned, Learned):
-        raise UserError("learned positions are drawn from a run: rehead inspect RUN --plots DIR.")
-    return learned.weight.detach()[:MOST_POSITIONS], "learned positions", "column of the hidden state"
+        raise UserError("learned positions can be drawn for a run only: rehead inspect RUN --plots DIR.")
+    return learned.weight.detach()[:MAX_POSITIONS], "learned positions", "hidden dimension"
 
 
 def _vectors(values: Tensor, config: ModelConfig) -> Tensor:
-    """Vectors whose cosine is the likeness. A turn is a cosine and a sine; a rotary score depends on both."""
+    """Return the vectors to compare; for rotary positions, the cosines and sines of the angles."""
     if config.positions != "rotary":
         return values
     cosine, sine = rotary_turns(torch.arange(len(values))[None], config.nhid // config.nhead)
@@ -190,7 +188,7 @@ def _vectors(values: Tensor, config: ModelConfig) -> Tensor:
 
 
 def _label(piece: str) -> str:
-    """Show a token so that it can be told from its neighbours: spaces visible, line breaks named, not too long."""
+    """Format a token as an axis label: visible spaces, escaped line breaks, shortened."""
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in piece.replace(" ", "▁"))
     return shown if len(shown) <= 16 else shown[:15] + "…"
 

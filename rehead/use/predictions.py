@@ -1,12 +1,12 @@
-"""How predictions are written: rows of the input as they were, with label and probabilities behind.
+"""The output format of predictions: the input rows, with label and probabilities appended.
 
     csv     id,review,label,p_neg,p_pos          jsonl   {"id": 7, "review": "…", "label": "pos",
             7,"What a film!",pos,0.031,0.969              "probabilities": {"neg": 0.031, "pos": 0.969}}
 
-Where a text may have several labels, the column is called `labels`: `a|b` in csv, a list in jsonl. A text of which the
-classifier is not sure enough has the word for that instead of a label; an empty text has neither label nor
-probabilities (empty cells, null). A column of the input that has the name of one of ours keeps it: ours gets
-`predicted_` before it. With --explain there is one more, `explanation`.
+A multilabel classifier writes the column `labels`: `a|b` in csv, a list in jsonl. A text below the confidence threshold
+gets the placeholder for that instead of a label; an empty text has neither label nor probabilities (empty cells, null).
+If the input already has a column of that name, the output column gets the prefix `predicted_`. --explain adds the
+column `explanation`.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from rehead.use.explain import Explanation
 
 Format = Literal["csv", "jsonl"]
-ENDINGS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-AHEAD = "predicted_"  # put before a name of ours that the input has taken
+EXTENSIONS: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+PREFIX = "predicted_"  # of an output column whose name the input has already
 QUOTED = re.compile(r'[",\r\n]')
 
 
 @dataclass
 class Prediction:
-    """What is said of one text."""
+    """The prediction for one text."""
 
     labels: tuple[str, ...] | None
     "None for an empty text."
     probabilities: Sequence[float] | None
     more: dict[str, Any] = field(default_factory=dict)
-    "What else there is to say, by the name of its column."
+    "Values of further output columns, by name."
 
 
 @dataclass
 class Layout:
-    """Which columns there are, and how a row is written."""
+    """The columns of the output, and how a row is written."""
 
     format: Format
     own: list[str]
@@ -53,7 +53,7 @@ class Layout:
     multilabel: bool
     "Whether a text may have several labels."
     more: Sequence[str] = ()
-    "Names of further columns of ours."
+    "Names of further output columns."
 
     def __post_init__(self) -> None:
         label = "labels" if self.multilabel else "label"
@@ -63,15 +63,15 @@ class Layout:
         self.label, self.probabilities = self.names[label], [self.names[name] for name in each]
 
     def renamed(self) -> dict[str, str]:
-        """Tell which names of ours the input has taken, and what stands there instead."""
+        """Return the output columns that were renamed because the input has a column of that name."""
         return {name: used for name, used in self.names.items() if name != used}
 
     def header(self) -> str:
-        """Write the line before all rows."""
+        """Format the header line; empty for jsonl."""
         return _csv_line([*self.own, *self.names.values()]) if self.format == "csv" else ""
 
     def row(self, record: Record, said: Prediction) -> str:
-        """Write one row."""
+        """Format one row."""
         more = [said.more.get(name) for name in self.more]
         if self.format == "csv":
             labels = "" if said.labels is None else "|".join(said.labels)
@@ -91,23 +91,22 @@ class Layout:
 
 
 def format_of_output(out: Path | None, chosen: Format | None, of_input: set[str]) -> tuple[Format, bool]:
-    """Tell how to write, and whether compressed: as chosen, or by the ending, or as the input is written."""
+    """Choose the output format, and whether to compress: as given, else by the file name, else as the input."""
     compressed = out is not None and out.suffix.lower() == ".gz"
     if chosen is not None:
         return chosen, compressed
     if out is None:
         return ("jsonl" if of_input == {"jsonl"} else "csv"), False
-    ending = (out.with_suffix("") if compressed else out).suffix.lower()
-    if ending not in ENDINGS:
+    extension = (out.with_suffix("") if compressed else out).suffix.lower()
+    if extension not in EXTENSIONS:
         raise UserError(
-            f"--out {out}: cannot tell what to write by its ending. Known are {', '.join(ENDINGS)}, each also .gz; "
-            "or say --format."
+            f"--out {out}: unknown file extension. Use {', '.join(EXTENSIONS)} (optionally with .gz), or give --format."
         )
-    return ENDINGS[ending], compressed
+    return EXTENSIONS[extension], compressed
 
 
 def explanation_field(explanation: Explanation, format_: Format) -> Any:  # noqa: ANN401 (what JSON can hold)
-    """Give an explanation as a row holds it: all words with their weights in jsonl, the strongest of them in csv."""
+    """Format an explanation for a row: all words with their weights in jsonl, the strongest in csv."""
     from rehead.use.highlight import summary
 
     if format_ == "csv":
@@ -118,20 +117,20 @@ def explanation_field(explanation: Explanation, format_: Format) -> Any:  # noqa
 
 
 def encoded(text: str, *, compressed: bool) -> bytes:
-    """Turn rows into the bytes of a file; compressed ones can stand behind each other, and are the same every time."""
+    """Encode rows as bytes; gzip members can be concatenated, and are deterministic."""
     data = text.encode(errors="backslashreplace")
     return gzip.compress(data, compresslevel=6, mtime=0) if compressed and data else data
 
 
 def _free(name: str, taken: set[str]) -> str:
     while name in taken:
-        name = AHEAD + name
+        name = PREFIX + name
     taken.add(name)
     return name
 
 
 def _csv_line(cells: Sequence[str]) -> str:
-    # Python's own writer leaves a lone \r without quotes, and no reader finds the row's end then.
+    # Not the csv module: it writes a lone \r without quotes, which ends the row for most readers.
     return ",".join('"' + each.replace('"', '""') + '"' if QUOTED.search(each) else each for each in cells) + "\n"
 
 
@@ -149,7 +148,7 @@ def _json_line(fields: dict[str, Any]) -> str:
     try:
         line = json.dumps(fields, ensure_ascii=False, default=_as_text, allow_nan=False)
         line.encode()
-    except UnicodeEncodeError:  # half a character, which an escape can hold
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can represent
         line = json.dumps(fields, default=_as_text, allow_nan=False)
     except ValueError:  # NaN or infinity
         return _json_line(_finite(fields))
@@ -157,7 +156,7 @@ def _json_line(fields: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 (whatever JSON can hold)
-    """Put null wherever a number is none that JSON has."""
+    """Replace NaN and infinity, which JSON lacks, with null."""
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -166,5 +165,5 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 (whatever JSON can hold)
 
 
 def _as_text(value: object) -> str:
-    """Write what only a parquet file can hold: dates, decimals, bytes."""
+    """Format the types that only parquet has: dates, decimals, bytes."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,8 +1,8 @@
-"""Tokens as text while they come: whole characters only, and no character twice.
+"""Streaming detokenization: the text of tokens as they arrive, in complete characters.
 
-A token may hold a part of a character (é is two bytes, 🎬 is four), and whether a word is set off by a space can depend
-on what stands before it. So a token's text is what the decoded text grows by, and a last character that is unfinished
-is held back. Decoding looks back to the last token that ended a character only, so a long text costs no more per token.
+A token may be part of a character (é is two bytes, 🎬 is four), and whether a word has a space before it can depend on
+the previous token. So the text of a token is what the decoded text grows by, and an incomplete character at its end is
+held back. Only the tokens since the last complete character are decoded again, so the cost per token is constant.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from collections.abc import Iterable
 
 from rehead.text.tokenizer import Tokenizer
 
-UNFINISHED = "\ufffd"  # what decoding shows for bytes that are no character, or none yet
-LOOK_BACK = 4  # tokens of the text before; what precedes the first new one decides about its space
+INCOMPLETE = "\ufffd"  # the replacement character, to which invalid or incomplete UTF-8 is decoded
+CONTEXT_TOKENS = 4  # of the text before, on which the space before the first new token depends
 
 
 class TextStream:
-    """Turns the tokens that follow a text into what it grows by."""
+    """Converts tokens that follow a text into the text they add."""
 
     def __init__(self, tokenizer: Tokenizer, before: Iterable[int] = ()) -> None:
         self.tokenizer = tokenizer
-        self.tokens = list(before)[-LOOK_BACK:]
-        self.given = len(tokenizer.decode(self.tokens))  # characters of these tokens that were given before
-        self.new: list[int] = []  # tokens since the last one that ended a character
+        self.tokens = list(before)[-CONTEXT_TOKENS:]
+        self.emitted = len(tokenizer.decode(self.tokens))  # characters of these tokens that were returned before
+        self.new: list[int] = []  # tokens since the last complete character
 
     def add(self, token: int) -> str:
-        """Take up the next token; give the text that is whole now, which may be none."""
+        """Add a token; return the text that is now complete, possibly empty."""
         self.new.append(token)
         decoded = self.tokenizer.decode(self.tokens + self.new)
-        if decoded.endswith(UNFINISHED):
-            return self._give(decoded[:-1])
-        text = self._give(decoded)
+        if decoded.endswith(INCOMPLETE):
+            return self._emit(decoded[:-1])
+        text = self._emit(decoded)
         self.tokens, self.new = self.new, []
-        self.given = len(self.tokenizer.decode(self.tokens))
+        self.emitted = len(self.tokenizer.decode(self.tokens))
         return text
 
     def end(self) -> str:
-        """Give what was held back: an unfinished character, shown as �."""
-        return self._give(self.tokenizer.decode(self.tokens + self.new))
+        """Return what was held back: an incomplete character, shown as �."""
+        return self._emit(self.tokenizer.decode(self.tokens + self.new))
 
-    def _give(self, decoded: str) -> str:
-        text, self.given = decoded[self.given :], max(self.given, len(decoded))
+    def _emit(self, decoded: str) -> str:
+        text, self.emitted = decoded[self.emitted :], max(self.emitted, len(decoded))
         return text

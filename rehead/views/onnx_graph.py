@@ -4,13 +4,13 @@
     total = g.op("Add", x, np.float32(1))      # x is the name of a value; anything else becomes a constant
     model = g.finish(inputs, outputs, "about")
 
-The graph is written operation by operation, not traced from torch: it holds no shape of an example, takes texts of any
-length, and uses nothing beyond opset 17, which every runtime of the last years has.
+The graph is built operation by operation, not traced from torch: it has no shapes of an example input, takes texts of
+any length, and needs only opset 17, which all current runtimes support.
 
-As int8, weights are stored in a quarter of the space. A table has a scale for each row, and rows are made float32 again
-when they are looked up. A matrix has a scale for each output, and what it is multiplied with becomes uint8 on the fly,
-with one scale (dynamic quantisation). Its numbers stay within ±63: processors without VNNI instructions add up pairs of
-products in 16 bits, where larger ones would overflow.
+With int8, weights take a quarter of the space. An embedding table has one scale per row, and rows are dequantized when
+they are looked up. A matrix has one scale per output channel, and its input is quantized to uint8 at run time (dynamic
+quantization). Its values stay within ±63: processors without VNNI instructions sum pairs of products in 16 bits, where
+larger values would overflow.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 OPSET = 17
-IR_VERSION = 8  # of the file format that came with it
-ROW_STEPS, PRODUCT_STEPS = 127, 63
+IR_VERSION = 8  # of the file format, to match the opset
+TABLE_MAX, MATRIX_MAX = 127, 63  # largest quantized value
 
 Value = Any
 "The name of a value in the graph, or a number or array, which becomes a constant."
 
 
 class Graph:
-    """Nodes and constants, in order."""
+    """Nodes and constants of a graph, in order."""
 
     def __init__(self, *, int8: bool) -> None:
         self.int8 = int8
@@ -43,11 +43,11 @@ class Graph:
         self.count = 0
 
     def op(self, kind: str, *inputs: Value, **attributes: Any) -> str:  # noqa: ANN401 (those of the operation)
-        """Add an operation; give the name of what comes out."""
+        """Add an operation; return the name of its output."""
         return self.ops(kind, 1, *inputs, **attributes)[0]
 
     def ops(self, kind: str, outputs: int, *inputs: Value, **attributes: Any) -> list[str]:  # noqa: ANN401
-        """Add an operation with several results; give their names."""
+        """Add an operation with several outputs; return their names."""
         from onnx import helper
 
         names = [self._new(kind) for _ in range(outputs)]
@@ -56,7 +56,7 @@ class Graph:
         return names
 
     def constant(self, value: Value, name: str | None = None) -> str:
-        """Put a number or an array into the graph. Whole numbers are int64, others float32, unless they are arrays."""
+        """Add a constant. Python integers become int64, floats float32; arrays keep their type."""
         from onnx import numpy_helper
 
         if not isinstance(value, np.ndarray | np.generic):
@@ -70,28 +70,28 @@ class Graph:
         return name
 
     def cast(self, value: Value, to: type[Any]) -> str:
-        """Make a value another type: np.float32, np.int64."""
+        """Cast a value to a type: np.float32, np.int64."""
         from onnx import helper
 
         return self.op("Cast", value, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
     def lookup(self, name: str, table: Array, rows: str) -> str:
-        """Look rows of a table (R, W) up: (…) of whole numbers → (…, W)."""
+        """Look up rows of an embedding table (R, W): integers (…) → (…, W)."""
         if not self.int8:
             return self.op("Gather", self.constant(table, name), rows, axis=0)
-        steps, scale = quantised(table, ROW_STEPS)
-        found = self.cast(self.op("Gather", self.constant(steps, f"{name}.int8"), rows, axis=0), np.float32)
+        values, scale = quantize(table, TABLE_MAX)
+        found = self.cast(self.op("Gather", self.constant(values, f"{name}.int8"), rows, axis=0), np.float32)
         scales = self.op("Gather", self.constant(scale[:, None], f"{name}.scale"), rows, axis=0)  # (…, 1)
         return self.op("Mul", found, scales)
 
     def linear(self, name: str, x: str, weight: Array, bias: Array | None = None) -> str:
-        """Multiply with a matrix (W, V) from the right: (…, V) → (…, W)."""
+        """Apply a linear layer with weight (W, V): (…, V) → (…, W)."""
         if self.int8:
-            steps, scale = quantised(weight, PRODUCT_STEPS)
-            given, size, zero = self.ops("DynamicQuantizeLinear", 3, x)
-            right = self.constant(steps.T, f"{name}.int8")
-            product = self.cast(self.op("MatMulInteger", given, right, zero), np.float32)
-            product = self.op("Mul", product, self.op("Mul", size, self.constant(scale, f"{name}.scale")))
+            values, scale = quantize(weight, MATRIX_MAX)
+            quantized, x_scale, zero = self.ops("DynamicQuantizeLinear", 3, x)
+            right = self.constant(values.T, f"{name}.int8")
+            product = self.cast(self.op("MatMulInteger", quantized, right, zero), np.float32)
+            product = self.op("Mul", product, self.op("Mul", x_scale, self.constant(scale, f"{name}.scale")))
         else:
             product = self.op("MatMul", x, self.constant(weight.T, name))
         return product if bias is None else self.op("Add", product, self.constant(bias, f"{name}.bias"))
@@ -102,7 +102,7 @@ class Graph:
         outputs: dict[str, tuple[str, list[str | int]]],
         about: str,
     ) -> onnx.ModelProto:
-        """Make the file's content: inputs by name with type and shape, outputs (float32) with value and shape."""
+        """Build the model: inputs by name with type and shape, outputs (float32) by name with value and shape."""
         from onnx import TensorProto, helper
 
         for name, (value, _) in outputs.items():
@@ -126,8 +126,8 @@ class Graph:
         return f"{kind}_{self.count}"
 
 
-def quantised(rows: Array, steps: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Write rows (R, W) as whole numbers within ±steps, each times the scale of its row (R,)."""
-    scale = np.abs(rows).max(1, initial=0.0) / steps
+def quantize(rows: Array, maximum: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Quantize rows (R, W) to integers within ±maximum, with one scale per row (R,)."""
+    scale = np.abs(rows).max(1, initial=0.0) / maximum
     scale = np.where(scale == 0, 1.0, scale).astype(np.float32)
     return np.rint(rows / scale[:, None]).astype(np.int8), scale

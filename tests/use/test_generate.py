@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rehead.model import Model, Run, save
-from rehead.use.generate import Printer, prompt_ids, write
+from rehead.use.generate import Printer, generate_samples, prompt_ids
 from rehead.use.sampling import Sampling
 from tests.model.conftest import alive, miniature
 from tests.model.test_run import a_run
@@ -121,7 +121,7 @@ def wild(extra: int = 7) -> Model:
 
 def test_marks_are_never_written() -> None:
     tokenizer = fruit_tokenizer()
-    samples = write(wild(), tokenizer, [tokenizer.eos], Sampling(temperature=5.0), n=20, tokens=30)
+    samples = generate_samples(wild(), tokenizer, [tokenizer.eos], Sampling(temperature=5.0), n=20, tokens=30)
     ids = {each for sample in samples for each in sample.ids}
     assert len(ids) > 100
     assert max(ids) < tokenizer.vocab_size
@@ -135,7 +135,7 @@ def test_text_is_shown_as_it_comes_in_whole_characters() -> None:
     """A run that writes bytes at random: what is shown, put together, is the text; nothing comes after the end."""
     tokenizer = fruit_tokenizer()
     shown: list[tuple[int, str, bool]] = []
-    samples = write(
+    samples = generate_samples(
         wild(),
         tokenizer,
         [tokenizer.eos],
@@ -195,7 +195,8 @@ def test_nothing_waits_in_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_window_is_told_when_it_was_passed(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["generate", saved("causal"), "--prompt", "a red apple fell. " * 12, "--greedy", "--tokens", "3"]
     _, err = printed(capsys, *arguments)
-    assert err.startswith("note: this run has learnt to read 48 tokens at once. Prompt and text came to ")
+    assert err.startswith("note: ")
+    assert " 48 tokens" in err
     assert err.count("\n") == 1
     assert printed(capsys, *arguments, "--quiet")[1] == ""
 
@@ -215,8 +216,8 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
         "cold": ([run, "--temperature", "-1"], "--temperature=-1"),
         "no top": ([run, "--top-k", "0"], "--top-k=0"),
         "no share": ([run, "--top-p", "0"], "--top-p=0"),
-        "two temperatures": ([run, "--greedy", "--temperature", "0.5"], "--greedy is the same as --temperature 0"),
-        "always the same": ([run, "--greedy", "--n", "2"], "always the same"),
+        "two temperatures": ([run, "--greedy", "--temperature", "0.5"], "--temperature=0.5"),
+        "always the same": ([run, "--greedy", "--n", "2"], "--n=2"),
         "half a character": ([run, "--prompt", "a \udcff"], "cannot encode this text"),
     }
     for name, (arguments, said) in wrong.items():
@@ -249,6 +250,7 @@ def test_a_trained_run_writes_the_same_without_its_cache() -> None:
     tokenizer = fruit_tokenizer()
     how = Sampling(temperature=1.5, top_k=40, repetition_penalty=1.1)
     with_cache, without = (
-        write(run.model, tokenizer, [tokenizer.eos], how, n=5, tokens=60, cached=cached) for cached in (True, False)
+        generate_samples(run.model, tokenizer, [tokenizer.eos], how, n=5, tokens=60, cached=cached)
+        for cached in (True, False)
     )
     assert with_cache == without

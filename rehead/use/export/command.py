@@ -1,4 +1,4 @@
-"""`rehead export RUN --format onnx|onnx-int8 --out DIR`: a run as ONNX, in a folder that is complete."""
+"""`rehead export RUN --format onnx|onnx-int8 --out DIR`: export a run to ONNX, in a self-contained folder."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from rehead.options import CommonOptions, flag, positional
 
 @dataclass(kw_only=True)
 class ExportOptions(CommonOptions):
-    """Write a run as ONNX, with its tokenizer, its labels and a small program that uses them."""
+    """Export a run to ONNX, with its tokenizer, labels and a small program that uses them."""
 
     run: Path = positional()
     "A classifier, or a pretrained run with a language-model head."
 
     format: Literal["onnx", "onnx-int8"] = "onnx"
-    "Weights as they are (float32), or in a quarter of the space (int8), which changes probabilities a little."
+    "float32 weights, or int8 quantized ones: a quarter of the size, with slightly different probabilities."
 
     out: Path = flag(metavar="DIR")
     "The folder to write."
 
     overwrite: bool = False
-    "Replace an exported folder that is already there."
+    "Overwrite an existing exported folder."
 
 
 def command(options: ExportOptions) -> None:
     """Run the command."""
     try:
         import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401 (what was written is run before it is believed)
+        import onnxruntime  # noqa: F401 (the exported model is run to verify it)
     except ImportError as error:
         raise UserError(f"exporting needs {error.name}: pip install 'rehead[export]'.") from None
     from rehead.disk import check_free
@@ -47,5 +47,5 @@ def command(options: ExportOptions) -> None:
         raise UserError(f"{options.run}: {error}") from None
     print(
         f"{done.path}: {done.kind} as {options.format}, {amount(done.size, 'B')}; "
-        f"probabilities differ from torch's by {done.difference:.0e} at most"
+        f"largest difference from torch in a probability: {done.difference:.0e}"
     )

@@ -1,14 +1,14 @@
-"""An exported model on disk: all that is needed to use it, and nothing that needs this package.
+"""An exported model on disk: self-contained, and independent of this package.
 
     DIR/
       model.onnx        the network, from token ids to probabilities or logits
       tokenizer.json    from text to token ids
-      model.json        what it is: labels, thresholds, how it reads, where it came from
+      model.json        metadata: labels, thresholds, inputs and outputs, configuration
       predict.py        a program of about thirty lines; needs numpy, tokenizers and onnxruntime
-      README.md         the same in words
+      README.md         how to use it
 
-The folder appears whole or not at all, and only after its model.onnx has been run and compared with torch. Weights of
-more than two gigabytes, which is all that a file of ONNX can hold, stand beside it in model.onnx.data.
+The folder is written atomically, and only after its model.onnx has been run and compared with torch. Weights beyond two
+gigabytes, the limit of a protobuf file, are stored in model.onnx.data beside it.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README = (
     "README.md",
 )
 NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README)
-ONE_FILE = 1_900_000_000  # bytes of weights that still go into one file
-CLOSE = 1e-4  # what float32 may differ from torch by, in probabilities
+MAX_FILE_BYTES = 1_900_000_000  # of weights inside model.onnx
+TOLERANCE = 1e-4  # largest difference of a probability from torch, in float32
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A folder that was written."""
+    """The result of an export."""
 
     path: Path
     kind: str
     "classifier, next-token model or hidden-token model."
     size: int
-    "Bytes of the network."
+    "Size of the network in bytes."
     difference: float
-    "The most that a probability differs from torch's, on the texts that were tried."
+    "Largest difference of a probability from torch, on random inputs."
 
 
 def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = False) -> Exported:
-    """Write a run as ONNX, into a folder that is complete."""
+    """Export a run to ONNX, into a self-contained folder."""
     if run.tokenizer is None:
-        raise UserError("this run has no tokenizer, so what is exported could not read text. Save one beside it.")
+        raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
     with whole_directory(out, replace=NAMES if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
@@ -82,10 +82,10 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
         write_json(folder / ABOUT, about)
         (folder / README).write_text(_readme(about), encoding="utf-8")
         difference = _compare(run, what, folder)
-        if kind == "onnx" and difference > CLOSE:
+        if kind == "onnx" and difference > TOLERANCE:
             raise UserError(
-                f"what was exported differs from torch by {difference:.1e} in a probability, and {CLOSE:.0e} is the "
-                "most that is allowed. Please report this run's config.json."
+                f"the exported model differs from torch by {difference:.1e} in a probability, more than the tolerance "
+                f"of {TOLERANCE:.0e}. Please report this run's config.json."
             )
         size = sum((folder / name).stat().st_size for name in (MODEL, WEIGHTS) if (folder / name).exists())
     return Exported(out, what, size, difference)
@@ -99,22 +99,22 @@ _PROGRAM = {
 
 
 def _what(run: Run) -> str:
-    """Name what a run is exported as; refuse one that answers nothing."""
+    """Name the kind of model that a run is exported as; raise an error if it has no usable head."""
     if isinstance(run.model.head_config, Classifier):
         if run.labels is None:
-            raise UserError("this classifier has no names for its labels. Save them beside its weights (labels.json).")
+            raise UserError("this classifier has no names for its labels. Save them with the run (labels.json).")
         return "classifier"
     if run.model.head is None:
         raise UserError(
-            "this run has neither labels nor a language-model head, so there is nothing it could answer. Make a "
-            "classifier of it first: rehead finetune --from."
+            "this run has neither labels nor a language-model head, so it predicts nothing. Fine-tune a classifier "
+            "first: rehead finetune --from."
         )
     learnt = last_specs(run)
     if not any(each.generates or each.fills for each in learnt):
         last = "+".join(each.name for each in learnt)
         raise UserError(
-            f"this run's last objective was {last}, which leaves no language model that could answer. "
-            "Make a classifier of it first: rehead finetune --from."
+            f"this run's last objective was {last}, which leaves no language model to export. "
+            "Fine-tune a classifier first: rehead finetune --from."
         )
     return "next-token model" if any(each.generates for each in learnt) else "hidden-token model"
 
@@ -126,15 +126,15 @@ def _graph(run: Run, what: str, *, int8: bool) -> onnx.ModelProto:
 
 
 def _write_network(model: onnx.ModelProto, folder: Path) -> None:
-    apart = sum(len(each.raw_data) for each in model.graph.initializer) > ONE_FILE
-    onnx.save_model(model, folder / MODEL, save_as_external_data=apart, location=WEIGHTS)
+    external = sum(len(each.raw_data) for each in model.graph.initializer) > MAX_FILE_BYTES
+    onnx.save_model(model, folder / MODEL, save_as_external_data=external, location=WEIGHTS)
     onnx.checker.check_model(str(folder / MODEL))
 
 
 def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
-    """Say what an exported model is, as model.json does."""
+    """Return the content of model.json."""
     tokenizer = run.tokenizer
-    assert tokenizer is not None  # noqa: S101 (the caller has looked)
+    assert tokenizer is not None  # noqa: S101 (checked by the caller)
     about: dict[str, Any] = {
         "what": what,
         "format": kind,
@@ -145,7 +145,7 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
     if isinstance(run.model.head_config, Classifier):
         thresholds = run.details.get("thresholds") or [0.5] * len(run.labels or [])
         return about | {
-            "inputs": {"ids": "int64 (tokens): one document, whole, without marks"},
+            "inputs": {"ids": "int64 (tokens): one whole document, without special tokens"},
             "outputs": {"logits": "float32 (labels)", "probabilities": "float32 (labels)"},
             "labels": run.labels,
             "multilabel": run.model.head_config.multilabel,
@@ -153,13 +153,13 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
             "head": to_dict(run.model.head_config),
             "measured": run.details.get("validation"),
         }
-    said = {
-        "next-token model": "scores of the token that follows each, which has read itself and those before",
-        "hidden-token model": "scores of the token at each position, which has read all others",
+    meaning = {
+        "next-token model": "of the token after each position, given all tokens up to it",
+        "hidden-token model": "of the token at each position, given all others",
     }
     return about | {
         "inputs": {"ids": "int64 (rows, tokens): rows of one length"},
-        "outputs": {"logits": f"float32 (rows, tokens, vocabulary): {said[what]}"},
+        "outputs": {"logits": f"float32 (rows, tokens, vocabulary): {meaning[what]}"},
         "longest": longest_read(run),
         "end": tokenizer.eos,
         "mask": tokenizer.mask,
@@ -167,9 +167,9 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
 
 
 def _readme(about: dict[str, Any]) -> str:
-    use = {
-        "classifier": '"a text to label" "another"',
-        "next-token model": '"a text to go on with"',
+    usage = {
+        "classifier": '"a text to classify" "another"',
+        "next-token model": '"a text to continue"',
         "hidden-token model": '"a text with a [MASK] in it"',
     }
     weights = "float32" if about["format"] == "onnx" else "int8"
@@ -179,13 +179,13 @@ def _readme(about: dict[str, Any]) -> str:
         f"Exported by rehead {about['rehead']}. It needs neither rehead nor torch:",
         "",
         "    pip install numpy tokenizers onnxruntime",
-        f"    python {PROGRAM} {use[about['what']]}",
+        f"    python {PROGRAM} {usage[about['what']]}",
         "",
-        f"- `{MODEL}`: from token ids to the answer. Input and output: `{ABOUT}`.",
-        f"- `{TOKENIZER}`: from text to token ids, for the library `tokenizers`, also from Rust and Node. Encode",
-        "  without special tokens, and with `encode_special_tokens` on: text is only ever text.",
-        f"- `{ABOUT}`: what it is, and what it was made of.",
-        f"- `{PROGRAM}`: all of it put together, to be read and changed.",
+        f"- `{MODEL}`: the network. Its inputs and outputs are described in `{ABOUT}`.",
+        f"- `{TOKENIZER}`: the tokenizer, for the library `tokenizers` (Python, Rust, Node). Encode without special",
+        "  tokens and with `encode_special_tokens` on, so that text is never parsed as a special token.",
+        f"- `{ABOUT}`: metadata and configuration.",
+        f"- `{PROGRAM}`: an example program, to be read and changed.",
         "",
     ]
     if about["what"] == "classifier":
@@ -200,14 +200,14 @@ def _readme(about: dict[str, Any]) -> str:
 
 
 def _compare(run: Run, what: str, folder: Path) -> float:
-    """Run what was written beside torch, on made-up texts of many lengths; give the largest difference."""
+    """Compare the exported model with torch, on random inputs of many lengths; return the largest difference."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors alone
+    options.log_severity_level = 3  # errors only
     session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
     worst = 0.0
-    for ids in _made_up(run):
+    for ids in _random_inputs(run):
         if what == "classifier":
             [given] = session.run(["probabilities"], {"ids": ids})
             expected = encoded_probabilities(run, EncodedTexts(ids=[ids]))[0]
@@ -222,6 +222,6 @@ def _compare(run: Run, what: str, folder: Path) -> float:
     return worst
 
 
-def _made_up(run: Run) -> Sequence[Ints]:
-    chance = np.random.RandomState(0)
-    return [chance.randint(0, run.model.config.ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]
+def _random_inputs(run: Run) -> Sequence[Ints]:
+    random = np.random.RandomState(0)
+    return [random.randint(0, run.model.config.ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]

@@ -1,12 +1,12 @@
-"""The routes, as FastAPI serves and documents them. What is behind them is `service.py`'s, who may ask `guard.py`'s.
+"""The HTTP routes, as FastAPI serves and documents them. `service.py` computes, `guard.py` controls access.
 
-FastAPI's own pages of documentation load their scripts from elsewhere; ours (`/docs`) needs none. The schema is at
-`/openapi.json`.
+FastAPI's own documentation pages load scripts from a CDN; `/docs` here loads nothing. The schema is at `/openapi.json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,206 +14,224 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 import rehead
-from rehead.use.serve.answers import (
-    About,
-    Attended,
-    Classified,
-    Explained,
-    Generated,
-    Health,
-    Refusal,
-    SeveralClassified,
-    to_json,
-)
 from rehead.use.serve.docs_page import docs_page
-from rehead.use.serve.guard import LOCAL_NAMES, Endpoint, Guard
+from rehead.use.serve.guard import LOCAL_HOSTS, Endpoint, Guard
 from rehead.use.serve.metrics import CONTENT_TYPE
 from rehead.use.serve.options import ServeOptions, is_local
 from rehead.use.serve.page import page
-from rehead.use.serve.requests import read_request, schema_of
+from rehead.use.serve.requests import parse_request, schema_of
+from rehead.use.serve.responses import (
+    AboutResponse,
+    AttentionResponse,
+    ClassifyResponse,
+    ErrorResponse,
+    ExplainResponse,
+    GenerateResponse,
+    HealthResponse,
+    MultilabelClassifyResponse,
+    error_json,
+    to_json,
+)
 from rehead.use.serve.service import Service
 
 JSON = "application/json"
-REFUSALS = {
-    400: "Not JSON, or not UTF-8.",
-    401: "The token is missing or wrong.",
-    403: "Sent by a page of another site.",
-    408: "Did not arrive whole in time.",
+ERRORS = {
+    400: "Invalid JSON or UTF-8.",
+    401: "Missing or wrong token.",
+    403: "Cross-origin request from an origin that is not allowed.",
+    408: "The request did not arrive completely in time.",
     413: "The body is too large.",
-    415: "Not declared to be JSON.",
-    421: "Asked for under a foreign name.",
-    422: "Not what is expected.",
-    429: "Too many texts wait already; Retry-After says when to ask again.",
-    503: "Took too long, or the server is ending.",
+    415: "The content type is not application/json.",
+    421: "The Host header names a host that is not allowed.",
+    422: "A field is missing, unknown or invalid.",
+    429: "The queue is full; Retry-After says when to try again.",
+    503: "The request timed out, or the server is shutting down.",
 }
-FOR_EVERYONE = (403, 421)
+ERRORS_OF_EVERY_ROUTE = (403, 421)
+
+
+@dataclass
+class Route:
+    """A POST route, as it is computed and documented."""
+
+    request: type[BaseModel]
+    compute: Callable[..., Awaitable[dict[str, Any]]]
+    response: type[BaseModel]
+    summary: str
+    description: str
+
+    async def __call__(self, body: bytes, state: dict[str, Any]) -> dict[str, Any]:
+        """Answer a request; `state` is its ASGI state."""
+        return await self.compute(parse_request(self.request, body), state)
 
 
 def build(service: Service, options: ServeOptions, token: str | None = None) -> Guard:
-    """Make the application: the routes for what a run can do, behind the guard."""
+    """Build the ASGI application: the routes that a run supports, behind the guard."""
     app = FastAPI(
         title="rehead",
         version=rehead.__version__,
-        description="A finished run at work: labels for texts, and why. Everything is JSON, in UTF-8.",
+        description="Predictions of a trained run, and their explanations. Requests and responses are JSON in UTF-8.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.add_exception_handler(HTTPException, _not_found)
-    posts = _add_posts(app, service, secured=token is not None)
+    app.add_exception_handler(HTTPException, _http_error)
+    endpoints = _add_post_routes(app, service, secured=token is not None)
     guard = Guard(
         app,
         metrics=service.metrics,
-        paths=(*posts, "/", "/docs", "/openapi.json", "/about", "/healthz", "/readyz", "/metrics"),
-        posts=posts,
+        paths=(*endpoints, "/", "/docs", "/openapi.json", "/about", "/healthz", "/readyz", "/metrics"),
+        endpoints=endpoints,
         body_bytes=options.body_bytes,
         token=token,
-        names=_names(options),
-        origins=options.allow_origin or (),
+        allowed_hosts=_allowed_hosts(options),
+        allowed_origins=options.allow_origin or (),
         log_requests=options.log_requests,
     )
-    _add_gets(app, service, guard, secured=token is not None)
+    _add_pages(app)
+    _add_probes(app, service, guard)
+    _add_about_and_metrics(app, service, secured=token is not None)
+    _add_documentation(app, secured=token is not None)
     return guard
 
 
-def _names(options: ServeOptions) -> tuple[str, ...] | None:
-    """Say under which names a server may be asked for; None: under any."""
+def _allowed_hosts(options: ServeOptions) -> tuple[str, ...] | None:
+    """List the allowed values of the Host header, without port; None allows any."""
     named = tuple(options.allow_host or ())
     if is_local(options.host):
-        return (*LOCAL_NAMES, options.host, *named)
+        return (*LOCAL_HOSTS, options.host, *named)
     own = f"[{options.host}]" if ":" in options.host else options.host
     return (own, *named) if named else None
 
 
-def _add_posts(app: FastAPI, service: Service, *, secured: bool) -> dict[str, Endpoint]:
-    """Add the routes that compute, for FastAPI to document; give what is behind them, for the guard to call."""
-    kinds = service.kinds
+def _add_post_routes(app: FastAPI, service: Service, *, secured: bool) -> dict[str, Endpoint]:
+    """Add the routes that compute, for FastAPI to document; return their endpoints by path, for the guard to call."""
+    models = service.models
     multilabel = service.labeller is not None and service.labeller.multilabel
-    offers: dict[str, tuple[type[BaseModel], Callable[..., Awaitable[dict[str, Any]]], type[BaseModel], str, str]] = {
-        "classify": (
-            kinds.classify, service.classify, SeveralClassified if multilabel else Classified,
-            "Label one text, or many", "Requests that arrive together are computed together.",
+    routes = {
+        "classify": Route(
+            models.classify, service.classify, MultilabelClassifyResponse if multilabel else ClassifyResponse,
+            "Classify one text or several", "Requests that arrive at the same time are computed as one batch.",
         ),
-        "explain": (
-            kinds.explain, service.explain, Explained,
-            "Say which words carried the decision", "Of the label that the text gets, or of another.",
+        "explain": Route(
+            models.explain, service.explain, ExplainResponse,
+            "Explain a prediction by its words", "For the predicted label, or another one.",
         ),
-        "attention": (
-            kinds.attention, service.attention, Attended,
-            "Show which token looks at which", "In one layer, by one head or all of them, over the text's beginning.",
+        "attention": Route(
+            models.attention, service.attention, AttentionResponse,
+            "Show attention weights", "Of one layer, for one head or the mean of all, over the first tokens of a text.",
         ),
-        "generate": (
-            kinds.generate, service.generate, Generated,
-            "Go on with a text", "The same seed, the same text.",
+        "generate": Route(
+            models.generate, service.generate, GenerateResponse,
+            "Continue a text", "The same seed gives the same text.",
         ),
     }  # fmt: skip
-    posts = {}
+    endpoints: dict[str, Endpoint] = {}
     for name in service.can:
-        kind, work, answer, summary, description = offers[name]
+        route = endpoints[f"/{name}"] = routes[name]
         app.add_api_route(
             f"/{name}",
-            _documented,
+            _documented_only,
             methods=["POST"],
             name=name,
-            summary=summary,
-            description=description,
-            response_model=answer,
-            responses=_refusals(400, 408, 413, 415, 422, 429, 503, secured=secured),
+            summary=route.summary,
+            description=route.description,
+            response_model=route.response,
+            responses=_errors(400, 408, 413, 415, 422, 429, 503, secured=secured),
             openapi_extra={
-                "requestBody": {"required": True, "content": {JSON: {"schema": schema_of(kind)}}},
+                "requestBody": {"required": True, "content": {JSON: {"schema": schema_of(route.request)}}},
                 **_security(secured),
             },
         )
-        posts[f"/{name}"] = _endpoint(kind, work)
-    return posts
+    return endpoints
 
 
-def _endpoint(kind: type[BaseModel], work: Callable[..., Awaitable[dict[str, Any]]]) -> Endpoint:
-    async def endpoint(body: bytes, state: dict[str, Any]) -> dict[str, Any]:
-        return await work(read_request(kind, body), state)
-
-    return endpoint
+async def _documented_only(request: Request) -> Response:
+    """Stand in the schema for an endpoint that the guard calls directly: no request arrives here."""
+    raise AssertionError(f"{request.url.path} bypassed the guard")
 
 
-async def _documented(request: Request) -> Response:
-    """Stand in the schema for what the guard calls by itself: no request comes here."""
-    raise AssertionError(f"{request.url.path} came past the guard")
-
-
-def _add_gets(app: FastAPI, service: Service, guard: Guard, *, secured: bool) -> None:
-    """Add the routes that tell something."""
+def _add_pages(app: FastAPI) -> None:
     html, policy = page()
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
-    refused, said = _refusals(), _security(secured)
 
     @app.get("/", include_in_schema=False)
     async def root() -> Response:
         return Response(html, media_type="text/html", headers=headers)
 
-    @app.get(
-        "/about",
-        summary="Say what this server can do, and what it takes",
-        response_model=About,
-        responses=_refusals(secured=secured),
-        openapi_extra=said,
-    )
-    async def about() -> Response:
-        return Response(to_json(service.about()), media_type=JSON)
 
-    @app.get("/healthz", summary="Say that the server is there", response_model=Health, responses=refused)
+def _add_probes(app: FastAPI, service: Service, guard: Guard) -> None:
+    @app.get("/healthz", summary="Liveness probe", response_model=HealthResponse, responses=_errors())
     async def healthz() -> Response:
         return Response(to_json({"status": "ok"}), media_type=JSON)
 
     @app.get(
         "/readyz",
-        summary="Say whether a request would be served now",
-        response_model=Health,
-        responses={**refused, 503: {"model": Health, "description": "The server is ending."}},
+        summary="Readiness probe",
+        response_model=HealthResponse,
+        responses={**_errors(), 503: {"model": HealthResponse, "description": "The server is shutting down."}},
     )
     async def readyz() -> Response:
-        fine = service.ready and not guard.draining
-        return Response(to_json({"status": "ready" if fine else "ending"}), 200 if fine else 503, media_type=JSON)
+        ready = service.ready and not guard.draining
+        return Response(to_json({"status": "ready" if ready else "ending"}), 200 if ready else 503, media_type=JSON)
+
+
+def _add_about_and_metrics(app: FastAPI, service: Service, *, secured: bool) -> None:
+    errors, security = _errors(secured=secured), _security(secured)
+
+    @app.get(
+        "/about",
+        summary="Describe the run, the routes it supports and the limits",
+        response_model=AboutResponse,
+        responses=errors,
+        openapi_extra=security,
+    )
+    async def about() -> Response:
+        return Response(to_json(service.about()), media_type=JSON)
 
     @app.get(
         "/metrics",
-        summary="Give the counts, as Prometheus reads them",
+        summary="Metrics in the Prometheus text format",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {}}}, **_refusals(secured=secured)},
-        openapi_extra=said,
+        responses={200: {"content": {"text/plain": {}}}, **errors},
+        openapi_extra=security,
     )
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
+
+def _add_documentation(app: FastAPI, *, secured: bool) -> None:
+    """Add the schema of the routes so far, and a page that shows it."""
     schema = app.openapi()
     if secured:
         schema.setdefault("components", {})["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    written, documentation = to_json(schema), docs_page(schema)
+    schema_json, html = to_json(schema), docs_page(schema)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
     @app.get("/openapi.json", include_in_schema=False)
     async def openapi() -> Response:
-        return Response(written, media_type=JSON)
+        return Response(schema_json, media_type=JSON)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
-        return Response(documentation, media_type="text/html", headers={"Content-Security-Policy": policy})
+        return Response(html, media_type="text/html", headers={"Content-Security-Policy": policy})
 
 
-def _refusals(*statuses: int, secured: bool = False) -> dict[int | str, dict[str, Any]]:
-    """Describe how a request may be refused."""
-    given = sorted({*statuses, *FOR_EVERYONE, *((401,) if secured else ())})
-    return {status: {"model": Refusal, "description": REFUSALS[status]} for status in given}
+def _errors(*statuses: int, secured: bool = False) -> dict[int | str, dict[str, Any]]:
+    """Document the errors of a route."""
+    all_statuses = sorted({*statuses, *ERRORS_OF_EVERY_ROUTE, *((401,) if secured else ())})
+    return {status: {"model": ErrorResponse, "description": ERRORS[status]} for status in all_statuses}
 
 
 def _security(secured: bool) -> dict[str, Any]:
     return {"security": [{"bearer": []}]} if secured else {}
 
 
-async def _not_found(request: Request, error: Exception) -> Response:
-    """Answer for a path that there is not, or a method that it does not take, as for everything else."""
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Answer an unknown path or a wrong method with JSON, like every other error."""
     assert isinstance(error, HTTPException)  # noqa: S101 (it is registered for these)
-    said = {404: "there is nothing at this path. Look at /docs.", 405: "this path is not asked for like that."}
-    message = said.get(error.status_code, "the request cannot be served.")
+    messages = {404: "not found. See /docs for the routes.", 405: "method not allowed. See /docs for the routes."}
+    message = messages.get(error.status_code, "the request cannot be answered.")
     headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
-    return Response(to_json({"error": message}), error.status_code, headers=headers, media_type=JSON)
+    return Response(error_json(message), error.status_code, headers=headers, media_type=JSON)

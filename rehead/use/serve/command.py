@@ -1,4 +1,4 @@
-"""`rehead serve RUN`: check, load, listen."""
+"""`rehead serve RUN`: check the options, load the run, serve it."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ __all__ = ["ServeOptions", "command"]
 
 
 def command(options: ServeOptions) -> int:
-    """Run the command; return 0 if everything was answered, else what a shell says of a process ended by a signal."""
+    """Run the command; return 0 if every accepted request was answered, else 128 + the number of the signal."""
     token = find_token(options.token_file)
     check_options(options, token)
     try:
         from rehead.use.serve.app import build
-        from rehead.use.serve.server import BACKLOG, address, bind, serve, set_up_logging
+        from rehead.use.serve.server import BACKLOG, bind, serve, set_up_logging, url_of
         from rehead.use.serve.service import Service
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] == "rehead":
             raise
         raise UserError(f"serving needs the package {error.name}: pip install 'rehead[serve]'.") from None
-    with bind(options.host, options.port) as taken:
+    with bind(options.host, options.port) as bound:
         service = Service.open(options.run, options)
         guard = build(service, options, token)
         set_up_logging(quiet=options.quiet)
-        taken.listen(BACKLOG)  # whoever reads the next line may connect at once
-        print(f"serving {options.run} at {address(taken)}", flush=True)
+        bound.listen(BACKLOG)  # before the next line: whoever reads it may connect at once
+        print(f"serving {options.run} at {url_of(bound)}", flush=True)
         if not options.quiet:
-            print(f"it can: {', '.join(service.can)}. Ctrl-C ends it.", file=sys.stderr, flush=True)
-        signum = serve(guard, service, options, taken)
+            print(f"routes: {', '.join(service.can)}. Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+        signum = serve(guard, service, options, bound)
     code = 0
-    if guard.given_up:
+    if guard.aborted:
         code = 128 + signum
-        print(f"ended: for {guard.given_up:,} of the requests that were accepted there was no time.", file=sys.stderr)
+        print(f"stopped: {guard.aborted:,} accepted requests could not be answered in time.", file=sys.stderr)
     elif not options.quiet:
-        print("ended: everything that was accepted has been answered.", file=sys.stderr)
-    if not service.ended:  # torch must not be taken down while a thread computes with it: that aborts the process
+        print("stopped: all accepted requests were answered.", file=sys.stderr)
+    if not service.closed:  # a thread still computes: ending Python under it would abort the process inside torch
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

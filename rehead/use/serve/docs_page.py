@@ -1,4 +1,4 @@
-"""The page at `/docs`: what the schema says, as plain HTML, with nothing to load from anywhere."""
+"""The page at `/docs`: the OpenAPI schema as plain HTML that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -29,36 +29,38 @@ summary { cursor: pointer; color: var(--soft); font-size: .88rem; margin-top: .8
 
 
 def docs_page(schema: dict[str, Any]) -> str:
-    """Write the page for a schema."""
+    """Render a schema."""
     sections = [
-        _section(method.upper(), path, what, schema)
-        for path, methods in schema["paths"].items()
-        for method, what in methods.items()
+        _section(method.upper(), path, operation, schema)
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
     ]
-    about = schema["info"]
+    info = schema["info"]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{escape(about['title'])}: what can be asked for</title><style>{STYLE}</style></head><body>"
-        f"<h1>What can be asked for</h1><p>{escape(about['description'])}</p>"
-        '<p>The same for programs: <a href="/openapi.json">/openapi.json</a>. To try it: <a href="/">the page</a>.</p>'
+        f"<title>{escape(info['title'])}: API reference</title><style>{STYLE}</style></head><body>"
+        f"<h1>API reference</h1><p>{escape(info['description'])}</p>"
+        '<p>OpenAPI schema: <a href="/openapi.json">/openapi.json</a>. <a href="/">Try it in the browser</a>.</p>'
         f"{''.join(sections)}</body></html>"
     )
 
 
-def _section(method: str, path: str, what: dict[str, Any], schema: dict[str, Any]) -> str:
-    asked = what.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    answer = what["responses"]["200"].get("content", {}).get("application/json", {}).get("schema")
+def _section(method: str, path: str, operation: dict[str, Any], schema: dict[str, Any]) -> str:
+    request, response = (
+        each.get("content", {}).get("application/json", {}).get("schema")
+        for each in (operation.get("requestBody", {}), operation["responses"]["200"])
+    )
     statuses = "".join(
         f"<tr><td><b>{escape(status)}</b></td><td>{escape(each.get('description', ''))}</td></tr>"
-        for status, each in sorted(what["responses"].items())
+        for status, each in sorted(operation["responses"].items())
     )
     return (
         f"<section><h2><b>{escape(method)}</b>{escape(path)}</h2>"
-        f"<p>{escape(what['summary'])}. {escape(what.get('description', ''))}</p>"
-        + (_table("What is sent", asked, schema) if asked else "")
-        + (_table("What comes back", answer, schema) if answer else "")
-        + f"<details><summary>Statuses</summary><table>{statuses}</table></details></section>"
+        f"<p>{escape(operation['summary'])}. {escape(operation.get('description', ''))}</p>"
+        + (_table("Request body", request, schema) if request else "")
+        + (_table("Response body", response, schema) if response else "")
+        + f"<details><summary>Status codes</summary><table>{statuses}</table></details></section>"
     )
 
 
@@ -71,43 +73,36 @@ def _table(title: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
 
 
 def _fields(schema: dict[str, Any], whole: dict[str, Any], before: str = "") -> list[tuple[str, str, str]]:
-    """List the fields of an object, and those of the objects in it: name, what it is, what it means."""
+    """List the fields of an object and of the objects nested in it: name, type, description."""
     rows = []
-    for name, field in _named(schema, whole).get("properties", {}).items():
-        field = _named(field, whole)
-        needed = ", needed" if name in schema.get("required", []) and not before and "oneOf" not in schema else ""
-        rows.append((before + name, _kind(field) + needed, field.get("description", "")))
-        inner = _named(field.get("items", {}), whole)
+    for name, field in _resolved(schema, whole).get("properties", {}).items():
+        field = _resolved(field, whole)
+        required = ", required" if name in schema.get("required", []) and not before and "oneOf" not in schema else ""
+        rows.append((before + name, _type(field) + required, field.get("description", "")))
+        inner = _resolved(field.get("items", {}), whole)
         if inner.get("properties"):
             rows += _fields(inner, whole, f"{before}{name}[].")
     return rows
 
 
-def _named(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    """Give the schema that is referred to."""
+def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """Follow a reference to a schema of the components."""
     found: dict[str, Any] = (
         whole["components"]["schemas"][schema["$ref"].rsplit("/", 1)[-1]] if "$ref" in schema else schema
     )
     return found
 
 
-def _kind(field: dict[str, Any]) -> str:
-    """Say in a few words what a field may be."""
+def _type(field: dict[str, Any]) -> str:
+    """Describe the type of a field, its range and its default."""
     if "anyOf" in field:
-        return " or ".join(_kind(each) for each in field["anyOf"])
-    words = {
-        "string": "text",
-        "array": "list",
-        "integer": "whole number",
-        "null": "null",
-        "boolean": "true or false",
-    }
-    kind: str = words.get(field.get("type", ""), field.get("type", "object"))
+        return " or ".join(_type(each) for each in field["anyOf"])
+    kind: str = field.get("type", "object")
     if "maxLength" in field:
         kind += f", up to {field['maxLength']:,} characters"
     if "maxItems" in field:
         kind += f", {field['minItems']} to {field['maxItems']:,}"
     if "maximum" in field:
-        least = field.get("minimum", field.get("exclusiveMinimum"))
-        kind += f", {least:,.16g} to {field['maximum']:,.16g}"
-    return kind + (f"; usual {field['default']}" if field.get("default") not in (None, "") else "")
+        lowest = field.get("minimum", field.get("exclusiveMinimum"))
+        kind += f", {lowest:,.16g} to {field['maximum']:,.16g}"
+    return kind + (f"; default {field['default']}" if field.get("default") not in (None, "") else "")

@@ -1,10 +1,16 @@
-"""Who may ask, and how much: everything that is checked before a request is looked into, and what goes out with it.
+"""Access control in front of the routes: hosts, origins, tokens, body size; and the counting and logging of requests.
 
-A server on this machine can be reached by every web page that its user opens. So it answers only under its own names
-(a foreign name that was made to point here, "DNS rebinding", is refused), takes no request that a foreign page sends,
-and reads only JSON that is declared to be JSON, which a foreign page cannot send without asking first.
+Every web page that a user opens can send requests to a server on the user's machine. So this one answers only to its
+own host names (against DNS rebinding), refuses cross-origin requests, and accepts only bodies declared as JSON, which
+a foreign page cannot send without a CORS preflight.
 
-Nothing of a request but its method and a path of our own is ever logged: a text may stand in a query or in a path, too.
+Of Starlette's middleware, `CORSMiddleware` answers preflights and adds the CORS headers, where origins are allowed.
+What it leaves to the browser is done here: it lets a cross-origin request through and only hides the answer, so that a
+foreign page could still make the server compute. `TrustedHostMiddleware` is not used: it answers 400 in plain text
+(a wrong host is 421 here, and all errors are JSON), has no exceptions for health probes, whose Host header is whatever
+the orchestrator sends, and in the oldest Starlette that FastAPI 0.115 brings it cuts `[::1]:8000` at its first colon.
+
+Nothing of a request but its method and a known path is ever logged, since a query or a path may hold a text, too.
 """
 
 from __future__ import annotations
@@ -18,8 +24,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMap
 from typing import Any
 from urllib.parse import urlsplit
 
-from rehead.use.serve.answers import RefusedError, to_json
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
 from rehead.use.serve.metrics import Metrics
+from rehead.use.serve.responses import error_json, to_json
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -27,23 +36,17 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Endpoint = Callable[[bytes, dict[str, Any]], Awaitable[dict[str, Any]]]
-"From a request's body to its answer; the second is the request's own dictionary."
+"From a request's body and its ASGI state to the body of the response."
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-OPEN = {"/", "/docs", "/openapi.json", "/healthz", "/readyz"}  # asked for without a token: they tell nothing
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 PROBES = {"/healthz", "/readyz"}
-GIVEN_UP = "the server is ending, and there is no time left for this request."
-SAFE_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-]
+PUBLIC = {"/", "/docs", "/openapi.json", *PROBES}  # served without a token: they reveal no text and no label
 
 logger = logging.getLogger("rehead.serve")
 
 
 class Guard:
-    """An ASGI application around another: who is let in, what is let through, what is counted."""
+    """An ASGI application around another: checks requests, counts and logs them."""
 
     def __init__(
         self,
@@ -51,167 +54,186 @@ class Guard:
         *,
         metrics: Metrics,
         paths: Collection[str],
-        posts: Mapping[str, Endpoint],
+        endpoints: Mapping[str, Endpoint],
         body_bytes: int,
         token: str | None = None,
-        names: Collection[str] | None = LOCAL_NAMES,
-        origins: Collection[str] = (),
+        allowed_hosts: Collection[str] | None = LOCAL_HOSTS,
+        allowed_origins: Collection[str] = (),
         log_requests: bool = False,
     ) -> None:
-        """`paths` are all that there are; `names` None: any Host is served.
+        """`paths` are all that exist, for metrics and logs; `allowed_hosts` None allows any.
 
-        A POST to one of `posts` goes to its endpoint directly: what FastAPI would do around it took a third of the
-        time that a request costs (`bench/serve.py`).
+        A POST to one of `endpoints` is called directly: FastAPI's routing and dependencies around it took a third of
+        the time of a request (`bench/serve.py`).
         """
-        self.app, self.metrics, self.paths, self.posts = app, metrics, set(paths), posts
+        self.routes, self.metrics, self.paths, self.endpoints = app, metrics, set(paths), endpoints
         self.body_bytes, self.log_requests = body_bytes, log_requests
         self.token = None if token is None else token.encode()
-        self.names = None if names is None else {name.lower() for name in names}
-        self.origins = {origin.lower() for origin in origins}
+        self.allowed_hosts = None if allowed_hosts is None else {name.lower() for name in allowed_hosts}
+        self.allowed_origins = {origin.lower() for origin in allowed_origins}
+        self.app: App = self._dispatch
+        if self.allowed_origins:
+            self.app = CORSMiddleware(
+                self._dispatch,
+                allow_origins=self.allowed_origins,
+                allow_methods=("GET", "POST"),
+                allow_headers=("Authorization",),
+                expose_headers=("Retry-After",),
+            )
         self.draining = False
-        self.given_up = 0
-        "Requests that were let in, and that the end left no time for."
+        self.aborted = 0
+        "Accepted requests that were still unanswered when the time to shut down was over."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             return
         began = time.perf_counter()
-        scope.setdefault("state", {})
-        path = scope["path"] if scope["path"] in self.paths else "(other)"
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        sending, let_in = _Sending(send), False
+        state = scope.setdefault("state", {})
+        recorder = _StatusRecorder(send)
         try:
-            sending.more = self._may_ask(scope, headers)
-            let_in = True
-            if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers and sending.more:
-                await sending.answer(204, b"")
-            elif scope["method"] == "POST" and path in self.posts:
-                body = await self._body(headers, receive)
-                await sending.answer(200, to_json(await self.posts[path](body, scope["state"])))
-            else:
-                if scope["method"] == "HEAD":  # uvicorn sends the head alone
-                    scope = {**scope, "method": "GET"}
-                await self.app(scope, receive, sending)
-        except RefusedError as refused:
-            self.given_up += let_in and self.draining and refused.status == 503
-            if not sending.status:
-                await sending.answer(refused.status, to_json({"error": refused.message}), refused.headers)
-        except asyncio.CancelledError:  # the server ends, and does not wait
-            self.given_up += 1
-            if not sending.status:
-                await sending.answer(503, to_json({"error": GIVEN_UP}), {"Connection": "close"})
-        except Exception as error:
-            log_failure(error)
-            if not sending.status:
-                await sending.answer(500, to_json({"error": "something went wrong in the server; its log says where."}))
+            self._authorise(scope)
+            await self.app(scope, receive, recorder)
+        except (Exception, asyncio.CancelledError) as error:
+            self.aborted += isinstance(error, asyncio.CancelledError)
+            if not recorder.status:
+                await _send_error(recorder, _http_error(error))
+        status = state.get("refused", recorder.status)  # by the connection, or here
         seconds = time.perf_counter() - began
-        status = scope["state"].get("refused", sending.status)  # by the connection, or by us
+        path = scope["path"] if scope["path"] in self.paths else "(other)"
         self.metrics.answered(path, status, seconds)
         if self.log_requests:
-            logger.info("%s %s %d %.1f ms", _known(scope["method"]), path, status, 1000 * seconds)
+            method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "(other)"
+            logger.info("%s %s %d %.1f ms", method, path, status, 1000 * seconds)
 
-    def _may_ask(self, scope: Scope, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        """Refuse whoever may not ask; give the headers that allow a page of others to read the answer."""
+    def _authorise(self, scope: Scope) -> None:
+        """Raise an error for a request from the wrong host, origin or client, or at the wrong time."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self.names is not None and _name(host) not in self.names and scope["path"] not in PROBES:
-            raise RefusedError(421, "this server is not asked for under that name. Start it with --allow-host NAME.")
+        if (
+            self.allowed_hosts is not None
+            and _without_port(host) not in self.allowed_hosts
+            and scope["path"] not in PROBES
+        ):
+            raise HTTPException(421, "this host name is not allowed. Start the server with --allow-host NAME.")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        foreign = bool(origin) and (origin == "null" or _netloc(origin) != host)
-        if foreign and origin not in self.origins:
-            raise RefusedError(
-                403, "pages of other sites may not call this server. Start it with --allow-origin ORIGIN."
+        if origin and origin not in self.allowed_origins and (origin == "null" or _netloc(origin) != host):
+            raise HTTPException(
+                403, "cross-origin requests are not allowed. Start the server with --allow-origin ORIGIN."
             )
-        preflight = scope["method"] == "OPTIONS"
-        if self.token is not None and scope["path"] not in OPEN and not preflight and not self._has_token(headers):
-            raise RefusedError(
-                401, "a token is needed: Authorization: Bearer TOKEN.", {"WWW-Authenticate": 'Bearer realm="rehead"'}
+        preflight = scope["method"] == "OPTIONS"  # which browsers send without credentials
+        if self.token is not None and scope["path"] not in PUBLIC and not preflight and not self._has_token(headers):
+            raise HTTPException(
+                401,
+                "a token is required: send the header Authorization: Bearer TOKEN.",
+                {"WWW-Authenticate": 'Bearer realm="rehead"'},
             )
         if self.draining and scope["path"] not in PROBES:
-            raise RefusedError(503, "the server is ending, and takes nothing more.", {"Connection": "close"})
-        if not foreign:
-            return []
-        return [
-            (b"access-control-allow-origin", headers[b"origin"]),
-            (b"access-control-allow-headers", b"authorization, content-type"),
-            (b"access-control-allow-methods", b"GET, POST"),
-            (b"access-control-expose-headers", b"retry-after"),
-            (b"vary", b"origin"),
-        ]
+            raise HTTPException(
+                503, "the server is shutting down and accepts no new requests.", {"Connection": "close"}
+            )
 
     def _has_token(self, headers: dict[bytes, bytes]) -> bool:
-        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         same = hmac.compare_digest(given.strip(), self.token or b"")
-        return kind.lower() == b"bearer" and same
+        return scheme.lower() == b"bearer" and same
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """Read a body, and no more of it than is taken."""
-        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        if kind != b"application/json":
-            raise RefusedError(415, "the body must be JSON, and say so: Content-Type: application/json.")
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call an endpoint directly, or leave the request to FastAPI's routes.
+
+        This runs inside `CORSMiddleware`, so that a page of an allowed origin can read errors as well.
+        """
+        endpoint = self.endpoints.get(scope["path"]) if scope["method"] == "POST" else None
+        if endpoint is None:
+            if scope["method"] == "HEAD":  # uvicorn sends the head alone
+                scope = {**scope, "method": "GET"}
+            await self.routes(scope, receive, send)
+            return
+        try:
+            body = await self._read_body(dict(scope["headers"]), receive)
+            answer = to_json(await endpoint(body, scope["state"]))
+        except (Exception, asyncio.CancelledError) as error:
+            failed = _http_error(error)
+            self.aborted += self.draining and failed.status_code == 503
+            await _send_error(send, failed)
+        else:
+            await _send_json(send, 200, answer)
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """Read a body, up to the limit."""
+        media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if media_type != b"application/json":
+            raise HTTPException(415, "the body must be JSON, sent with Content-Type: application/json.")
         if b"content-encoding" in headers:
-            raise RefusedError(415, "the body must be plain: without Content-Encoding.")
-        too_large = RefusedError(413, f"the body has more than {self.body_bytes:,} bytes. Send fewer texts at a time.")
+            raise HTTPException(415, "compressed bodies are not supported. Send it without Content-Encoding.")
+        too_large = HTTPException(
+            413, f"the body exceeds the limit of {self.body_bytes:,} bytes. Send fewer texts per request."
+        )
         if int(headers.get(b"content-length", b"0")) > self.body_bytes:
             raise too_large
-        parts, size = [], 0
+        chunks, size = [], 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise RefusedError(499, "the client has left.")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
+                raise HTTPException(499, "the client closed the connection.")
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
             if size > self.body_bytes:
                 raise too_large
             if not message.get("more_body", False):
-                return b"".join(parts)
+                return b"".join(chunks)
 
 
-class _Sending:
-    """What goes out: noted, and with the headers that go with every answer."""
+class _StatusRecorder:
+    """An ASGI `send` that remembers the status; 0 until the response starts."""
 
     def __init__(self, send: Send) -> None:
         self.send, self.status = send, 0
-        self.more: list[tuple[bytes, bytes]] = []
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = {name for name, _ in message["headers"]}
-            fixed = [each for each in SAFE_HEADERS if each[0] not in own]
-            message = {**message, "headers": [*message["headers"], *fixed, *self.more]}
         await self.send(message)
 
-    async def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        """Send a whole answer."""
-        given = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
-        kind = [(b"content-type", b"application/json")] if body else []
-        length = [(b"content-length", b"%d" % len(body))] if status != 204 else []
-        await self({"type": "http.response.start", "status": status, "headers": [*kind, *length, *given]})
-        await self({"type": "http.response.body", "body": body})
+
+async def _send_json(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    more = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *more]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_error(send: Send, error: HTTPException) -> None:
+    await _send_json(send, error.status_code, error_json(error.detail), error.headers)
+
+
+def _http_error(error: BaseException) -> HTTPException:
+    """Map whatever stopped a request to the error that its client gets."""
+    if isinstance(error, HTTPException):
+        return error
+    if isinstance(error, asyncio.CancelledError):  # by the shutdown, which waits no longer
+        return HTTPException(503, "the server shut down before it could answer.", {"Connection": "close"})
+    log_failure(error)
+    return HTTPException(500, "internal server error: see the server's log.")
 
 
 def log_failure(error: BaseException) -> None:
-    """Say where the program failed, and of what kind; what it said may hold a text, so that stays out."""
+    """Log the type of an unexpected error and where it was raised; not its message, which may hold a text."""
     places = traceback.extract_tb(error.__traceback__)
     trail = " > ".join(f"{each.filename.rsplit('/', 1)[-1]}:{each.lineno} {each.name}" for each in places)
     logger.error("internal error: %s at %s", type(error).__name__, trail)
 
 
 def _netloc(origin: str) -> str:
-    """Give the host and port of an origin; nothing, where it has none."""
+    """Return an origin's host and port; empty if it is malformed."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
         return ""
 
 
-def _name(host: str) -> str:
-    """Take the port off a Host header."""
+def _without_port(host: str) -> str:
+    """Strip the port from a Host header."""
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
-
-
-def _known(method: str) -> str:
-    return method if method in ("GET", "POST", "HEAD", "OPTIONS") else "(other)"

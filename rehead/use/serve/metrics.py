@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus: requests, texts, batches, what waits, what was dropped. Never any text."""
+"""Prometheus metrics of a server: requests, texts, batch sizes, queue lengths, cancelled requests. Never any text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
-    """The counts of one server."""
+    """The metrics of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -22,26 +22,24 @@ class Metrics:
             "rehead_requests", "Requests answered, by path and status.", ["path", "status"], registry=self.registry
         )
         self.seconds = Histogram(
-            "rehead_request_seconds", "From a request's first line to its answer.", ["path"], buckets=SECONDS,
-            registry=self.registry,
+            "rehead_request_seconds", "Time from a request's headers to the end of its response.", ["path"],
+            buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
-        self.texts = Counter("rehead_texts", "Texts that labels were asked for.", registry=self.registry)
-        self.batches = Histogram(
-            "rehead_batch_texts", "Texts that were labelled together.", buckets=TEXTS, registry=self.registry
-        )
-        self.waiting = Gauge("rehead_waiting", "What waits in a lane's queue.", ["lane"], registry=self.registry)
+        self.texts = Counter("rehead_texts", "Texts received for classification.", registry=self.registry)
+        self.batches = Histogram("rehead_batch_texts", "Texts per batch.", buckets=TEXTS, registry=self.registry)
+        self.waiting = Gauge("rehead_waiting", "Texts or requests in a queue.", ["lane"], registry=self.registry)
         self.dropped = Counter(
-            "rehead_dropped", "Requests not computed: no room (full), too slow (late), client left (gone).", ["why"],
-            registry=self.registry,
+            "rehead_dropped", "Requests not computed: queue full (full), timed out (late), client disconnected (gone).",
+            ["why"], registry=self.registry,
         )  # fmt: skip
 
     def batch(self, jobs: int, texts: int) -> None:
-        """Count what was computed together."""
+        """Count a batch."""
         self.batches.observe(texts)
 
-    def watch(self, lane: str, waiting: Callable[[], int]) -> None:
-        """Show how much waits in a lane, whenever somebody looks."""
-        self.waiting.labels(lane).set_function(waiting)
+    def watch_queue(self, name: str, length: Callable[[], int]) -> None:
+        """Report a queue's length whenever the metrics are read."""
+        self.waiting.labels(name).set_function(length)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
@@ -49,9 +47,9 @@ class Metrics:
         self.seconds.labels(path).observe(seconds)
 
     def refused(self, status: int) -> None:
-        """Count what was refused before it was a request."""
+        """Count a request that was refused before its path was known."""
         self.requests.labels("(none)", str(status)).inc()
 
     def text(self) -> bytes:
-        """Write all of them as Prometheus reads them."""
+        """Write all metrics in the Prometheus text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The options of `rehead serve`, and the contradictions among them that are refused before anything is loaded."""
+"""The options of `rehead serve`, and the checks of them that are made before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,67 +14,71 @@ from urllib.parse import urlsplit
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 
-TOKEN = "REHEAD_TOKEN"  # noqa: S105 (the name of the environment variable)
-LEAST_TOKEN = 16  # characters below which a token can be guessed
-MOST_TOKEN = 4096
-# Characters of a text to explain, unless told. Where no layer reads, thousands of words are a tenth of a second's work.
-# Layers read a piece again for each of its words: that is up to four seconds on one core, with the sizes of `lab`.
-EXPLAINED, EXPLAINED_BY_LAYERS = 20_000, 2_000
-BODY_AROUND = 12  # bytes of {"texts":[]} around the texts of a request
-BODY_EACH = 3  # bytes of the smallest text in a list: "",
+TOKEN_VARIABLE = "REHEAD_TOKEN"  # noqa: S105 (the name of the environment variable)
+MIN_TOKEN_LENGTH = 16  # a shorter one can be guessed
+MAX_TOKEN_LENGTH = 4096
+# Defaults of --explain-characters. Without layers, thousands of words take a tenth of a second to explain. With layers,
+# the model reads a chunk again for each of its words: up to four seconds on one core, with the sizes of `lab`.
+EXPLAIN_CHARACTERS, EXPLAIN_CHARACTERS_WITH_LAYERS = 20_000, 2_000
+EMPTY_BODY_BYTES = 12  # of {"texts":[]}
+EMPTY_TEXT_BYTES = 3  # of "", in that list
 
 
 @dataclass(kw_only=True)
 class Limits:
-    """What a server takes, and how long it waits: everything that is bounded."""
+    """The limits of a server: sizes, queues and timeouts."""
 
     body_bytes: int = flag(2**20, metavar="N")
-    "Bytes of a request's body, counted as they arrive; more is refused before it is read (413)."
+    "Maximum size of a request body in bytes, counted as it arrives (beyond it: 413)."
 
     texts: int = flag(256, metavar="N")
-    "Texts in one request (422)."
+    "Maximum number of texts in one request (422)."
 
     characters: int = flag(100_000, metavar="N")
-    "Characters of one text, counted before it is tokenized (422)."
+    "Maximum length of one text in characters, checked before it is tokenized (422)."
 
     explain_characters: int | None = flag(None, metavar="N")
-    """Characters of a text that is to be explained or continued (422); usual: 20,000, or 2,000 to be explained where
-    layers read, or --characters if that is less."""
+    """Maximum length of a text to explain or continue (422). Default: 20,000, or 2,000 to explain a model with layers,
+    but no more than --characters."""
 
     generate_tokens: int = flag(400, metavar="N")
-    "Tokens that one request may have written (422)."
+    "Maximum number of tokens that one request may generate (422)."
 
     queue: int = flag(1024, metavar="N")
-    "Texts that may wait; when there is no room, the answer is 429, with Retry-After."
+    "Maximum number of queued texts; if the queue is full, the response is 429 with Retry-After."
 
     slow_queue: int = flag(64, metavar="N")
-    "Requests that may wait for an explanation, attention or a generated text; beyond them 429 as well."
+    "Maximum number of queued requests for explanations, attention and generated text (429)."
 
     seconds: float = flag(30.0, metavar="S")
-    "Time for an answer, once the request has arrived whole; then 503, and its work is dropped."
+    "Timeout of a request in seconds, from its arrival to its response (503); its computation is then cancelled."
 
     receive_seconds: float = flag(10.0, metavar="S")
-    "Time for a request to arrive whole (408), and for an answer to be taken."
+    "Timeout in seconds for a client to send a request (408), and to read the response."
 
     idle_seconds: float = flag(60.0, metavar="S")
-    "How long a connection may stay open between two requests."
+    "Keep-alive timeout in seconds: close a connection that is idle for longer."
 
     connections: int = flag(512, metavar="N")
-    "Connections at a time; further ones get 503 and are closed."
+    "Maximum number of open connections; further ones get 503 and are closed."
 
     batch_characters: int = flag(200_000, metavar="N")
-    "Texts that wait are computed together, up to about this many characters; a single request may be longer."
+    "Maximum size of a batch in characters, summed over its texts; a single larger request is computed alone."
 
     batch_wait_ms: float = flag(2.0, metavar="MS")
-    "How long a server with several askers waits for company; one asker alone never waits. 0: not at all."
+    "Under load, wait up to this many milliseconds to fill a batch; a single client never waits. 0 disables it."
 
-    def explained(self, *, layers: bool = False) -> int:
-        """How many characters a text may have that is to be explained (where layers read, or not) or continued."""
-        usual = min(EXPLAINED_BY_LAYERS if layers else EXPLAINED, self.characters)
-        return usual if self.explain_characters is None else self.explain_characters
+    def max_explain_characters(self, *, layers: bool = False) -> int:
+        """Return the maximum length of a text to explain (with a model that has layers, or not) or continue."""
+        default = min(EXPLAIN_CHARACTERS_WITH_LAYERS if layers else EXPLAIN_CHARACTERS, self.characters)
+        return default if self.explain_characters is None else self.explain_characters
 
     def check(self) -> None:
-        """Refuse numbers that make no sense, alone or together."""
+        """Raise an error for a value out of range, or values that contradict each other."""
+        self._check_ranges()
+        self._check_consistency()
+
+    def _check_ranges(self) -> None:
         for name in (
             "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "slow_queue",
             "connections", "batch_characters",
@@ -86,60 +90,62 @@ class Limits:
                 raise UserError(f"{_flag(name)}={getattr(self, name)} is out of range. Choose more than 0.")
         if not 0 <= self.batch_wait_ms < math.inf:
             raise UserError(f"--batch-wait-ms={self.batch_wait_ms} is out of range. Choose 0 or more.")
-        if self.characters > self.body_bytes - BODY_AROUND:
+
+    def _check_consistency(self) -> None:
+        if self.characters > self.body_bytes - EMPTY_BODY_BYTES:
             raise UserError(
-                f"--characters={self.characters} can never arrive: a body may have --body-bytes={self.body_bytes}, and "
-                f"a character takes a byte or more. Raise --body-bytes, or lower --characters."
+                f"--characters={self.characters} does not fit into a body of --body-bytes={self.body_bytes}. Raise "
+                f"--body-bytes, or lower --characters."
             )
-        if BODY_AROUND + BODY_EACH * self.texts > self.body_bytes:
+        if EMPTY_BODY_BYTES + EMPTY_TEXT_BYTES * self.texts > self.body_bytes:
             raise UserError(
-                f"--texts={self.texts} can never arrive: a body may have --body-bytes={self.body_bytes}. Raise "
-                f"--body-bytes, or lower --texts."
+                f"--texts={self.texts} do not fit into a body of --body-bytes={self.body_bytes}. Raise --body-bytes, "
+                f"or lower --texts."
             )
         if self.texts > self.queue:
             raise UserError(
-                f"--queue={self.queue} has no room for one request of --texts={self.texts}. Raise --queue, or lower "
+                f"--queue={self.queue} is too small for a request of --texts={self.texts}. Raise --queue, or lower "
                 f"--texts."
             )
         if self.explain_characters is not None and self.explain_characters > self.characters:
             raise UserError(
-                f"--explain-characters={self.explain_characters} is more than --characters={self.characters}. Choose "
-                f"the same or less."
+                f"--explain-characters={self.explain_characters} exceeds --characters={self.characters}. Choose the "
+                f"same or less."
             )
         if self.batch_wait_ms >= 1000 * self.seconds:
             raise UserError(
-                f"--batch-wait-ms={self.batch_wait_ms:g} is as long as a request may take, --seconds={self.seconds:g}. "
-                f"Choose a few milliseconds."
+                f"--batch-wait-ms={self.batch_wait_ms:g} is not below the timeout --seconds={self.seconds:g}. Choose a "
+                f"few milliseconds."
             )
 
 
 @dataclass(kw_only=True)
 class ServeOptions(Limits, CommonOptions):
-    """Serve a run over HTTP, with a page to try it."""
+    """Serve a run over HTTP, with a web page to try it."""
 
     run: Path = positional()
-    "A classifier that rehead finetune made, or a run that writes (for its generator)."
+    "A classifier (from rehead finetune), or a run that generates text."
 
     host: str = "127.0.0.1"
-    "The address to listen on. One that is not of this machine alone needs a token."
+    "The address to listen on. One that other machines can reach needs a token."
 
     port: int = 8000
-    "The port to listen on; 0 takes a free one, and says which."
+    "The port to listen on; 0 chooses a free one and prints it."
 
     token_file: Path | None = flag(None, metavar="FILE")
-    "A file that holds a token, which clients must send (Authorization: Bearer …); or set REHEAD_TOKEN."
+    "A file with the token that clients must send (Authorization: Bearer TOKEN); or set REHEAD_TOKEN."
 
     insecure_no_token: bool = False
-    "Listen on an address that others can reach without asking them for a token."
+    "Allow an address that other machines can reach without a token."
 
     allow_host: list[str] | None = flag(None, metavar="NAME")
-    "Names under which the server may be asked for, besides its own address (the Host header)."
+    "Additional host names to accept in the Host header, besides the server's own address."
 
     allow_origin: list[str] | None = flag(None, metavar="ORIGIN")
-    "Web pages of others that may call the server, such as https://example.org."
+    "Origins whose web pages may call the server (CORS), such as https://example.org."
 
     log_requests: bool = False
-    "Write a line for each request to stderr: method, path, status, time; never any text."
+    "Log every request to stderr: method, path, status, duration; never any text."
 
 
 def _flag(name: str) -> str:
@@ -147,7 +153,7 @@ def _flag(name: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Tell whether an address is a loopback address, which only this machine can reach."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -155,36 +161,40 @@ def is_local(host: str) -> bool:
 
 
 def check_options(options: ServeOptions, token: str | None) -> None:
-    """Refuse what cannot be, or should not be without being said."""
+    """Raise an error for options that contradict each other, or are insecure."""
     options.check()
     if not 0 <= options.port <= 65_535:
         raise UserError(f"--port={options.port} is out of range. Choose 1 to 65535, or 0 for a free one.")
     if not is_local(options.host) and token is None and not options.insecure_no_token:
         raise UserError(
-            f"--host={options.host} can be reached by others, and there is no token to ask them for. Give "
-            f"--token-file, or set {TOKEN}, or say --insecure-no-token."
+            f"--host={options.host} can be reached by other machines, which needs a token. Give --token-file, set "
+            f"{TOKEN_VARIABLE}, or allow it with --insecure-no-token."
         )
     if token is not None and options.insecure_no_token:
-        raise UserError("--insecure-no-token contradicts the token that is given. Drop one of them.")
+        raise UserError(
+            f"--insecure-no-token contradicts the token in --token-file or {TOKEN_VARIABLE}. Drop one of them."
+        )
     for name in options.allow_host or ():
         if not re.fullmatch(r"[A-Za-z0-9._:\[\]-]+", name):
-            raise UserError(f"--allow-host={name} is no name of a host. Give it as in example.org.")
+            raise UserError(f"--allow-host={name} is not a host name. Give a name such as example.org.")
     for origin in options.allow_origin or ():
         parts = urlsplit(origin)
         if parts.scheme not in ("http", "https") or not parts.netloc or origin != f"{parts.scheme}://{parts.netloc}":
-            raise UserError(f"--allow-origin={origin} is no origin. Give it as in https://example.org, with no path.")
+            raise UserError(
+                f"--allow-origin={origin} is not an origin. Give one such as https://example.org, with no path."
+            )
 
 
 def find_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Read the token that clients must send, from a file or from the environment; None where there is none."""
-    said = environment.get(TOKEN)
-    if file is not None and said is not None:
-        raise UserError(f"both --token-file and {TOKEN} are given. Drop one of them.")
+    """Read the token that clients must send from a file or the environment; None if neither is given."""
+    variable = environment.get(TOKEN_VARIABLE)
+    if file is not None and variable is not None:
+        raise UserError(f"--token-file and {TOKEN_VARIABLE} are both given. Drop one of them.")
     if file is None:
-        return None if said is None else _checked(said, TOKEN)
+        return None if variable is None else _checked(variable, TOKEN_VARIABLE)
     try:
         with file.open("rb") as stream:
-            given = stream.read(MOST_TOKEN + 1)
+            given = stream.read(MAX_TOKEN_LENGTH + 1)
     except OSError as error:
         raise UserError(f"{file}: the token cannot be read ({error.strerror}).") from None
     return _checked(given.decode("ascii", "replace"), str(file))
@@ -194,11 +204,12 @@ def _checked(token: str, where: str) -> str:
     token = token.strip()
     if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
         raise UserError(
-            f"{where}: a token has letters, digits and . _ ~ + / = - only, on one line. Make one: openssl rand -hex 32."
+            f"{where}: a token may contain only letters, digits and . _ ~ + / = -, on one line. Create one with: "
+            f"openssl rand -hex 32."
         )
-    if not LEAST_TOKEN <= len(token) <= MOST_TOKEN:
+    if not MIN_TOKEN_LENGTH <= len(token) <= MAX_TOKEN_LENGTH:
         raise UserError(
-            f"{where}: the token has {len(token)} characters; {LEAST_TOKEN} to {MOST_TOKEN} are taken. "
-            f"Make one: openssl rand -hex 32."
+            f"{where}: the token has {len(token)} characters; {MIN_TOKEN_LENGTH} to {MAX_TOKEN_LENGTH} are allowed. "
+            f"Create one with: openssl rand -hex 32."
         )
     return token

@@ -4,21 +4,21 @@
 const $ = (id) => document.getElementById(id);
 const show = (id, yes = true) => { $(id).hidden = !yes; };
 const percent = (share) => share > 0.9995 && share < 1 ? "99.9 %" : `${(100 * share).toFixed(1)} %`;
-const WAIT = 160;         // milliseconds without a key before the server is asked
-const SHOWN = 8;          // labels shown before "more"
-const WORDS = 8;          // words in the list
-const SCALE = 0.3;        // log-odds that are worth full strength, at least
-const FIELD = 4e6;        // characters of one row of a file
+const DEBOUNCE = 160;     // milliseconds after the last key before a request is sent
+const MAX_BARS = 8;       // labels shown before "show all"
+const MAX_WORDS = 8;      // words in the list
+const MIN_SCALE = 0.3;    // the smallest weight (in log-odds) shown in the strongest colour
+const MAX_ROW = 4e6;      // characters in one row of a file
 let about = null;
 let token = "";
-try { token = sessionStorage.getItem("rehead-token") || ""; } catch { /* a browser that keeps nothing */ }
+try { token = sessionStorage.getItem("rehead-token") || ""; } catch { /* storage is disabled */ }
 
-// Asking the server. What is typed never becomes markup: everything is put in as text.
+// Requests to the server. Text never becomes markup: everything is set as textContent.
 
-class Refused extends Error {
-  constructor(status, message, after) { super(message); this.status = status; this.after = after; }
+class RequestError extends Error {
+  constructor(status, message, retryAfter) { super(message); this.status = status; this.retryAfter = retryAfter; }
 }
-async function ask(path, body, signal) {
+async function request(path, body, signal) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const options = { headers, signal, cache: "no-store" };
   if (body !== undefined) {
@@ -31,58 +31,58 @@ async function ask(path, body, signal) {
     answer = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The server does not answer. Is it still running?");
+    throw new RequestError(0, "The server does not respond. Is it still running?");
   }
   if (response.ok) return answer;
   if (response.status === 401) { show("token-card"); $("token").focus(); }
-  throw new Refused(response.status, sentence(answer.error), Number(response.headers.get("Retry-After")) || 1);
+  throw new RequestError(response.status, sentence(answer.error), Number(response.headers.get("Retry-After")) || 1);
 }
-const sentence = (text) => text ? text[0].toUpperCase() + text.slice(1) : "The server refused.";
-const whole = (text) => text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, "\uFFFD");
-function trouble(id, error) {
+const sentence = (text) => text ? text[0].toUpperCase() + text.slice(1) : "The request failed.";
+const wellFormed = (text) => text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, "\uFFFD");
+function showError(id, error) {
   show(id, Boolean(error));
   $(id).textContent = error ? error.message : "";
 }
 
-// One text: label, bars, words, as it is typed. Only the answer to the last question counts.
+// One text: label, bars and words, as it is typed. Only the response to the latest request is shown.
 
-let asking = null, timer = 0, marks = [], lastText = "", chosen = null, allBars = false;
+let pending = null, timer = 0, marks = [], lastText = "", chosen = null, allBars = false;
 
-function typed() {
-  const text = whole($("text").value);
+function onInput() {
+  const text = wellFormed($("text").value);
   keepMarks(lastText, text);
   lastText = text;
   draw(text);
   show("clear", text.length > 0);
-  const length = [...text].length, most = about.limits.characters;
-  $("count").textContent = length > most / 2 ? `${length.toLocaleString()} of ${most.toLocaleString()} characters` : "";
+  const length = [...text].length, limit = about.limits.characters;
+  $("count").textContent = length > limit / 2 ? `${length.toLocaleString()} of ${limit.toLocaleString()} characters` : "";
   clearTimeout(timer);
-  if (asking) asking.abort();
-  asking = null;
+  if (pending) pending.abort();
+  pending = null;
   $("verdict").classList.add("stale");
   $("bars").classList.add("stale");
-  timer = setTimeout(() => look(text), WAIT);
+  timer = setTimeout(() => classify(text), DEBOUNCE);
 }
 
-async function look(text) {
-  if (!text.trim()) { nothing("Nothing to read yet."); return; }
-  const mine = asking = new AbortController();
-  // A failure is told by what it was: without its words marked, a label still stands.
-  const heed = (work, failed) => work.catch((error) => { if (mine === asking && error.name !== "AbortError") failed(error); });
+async function classify(text) {
+  if (!text.trim()) { clearResult("Enter a text."); return; }
+  const current = pending = new AbortController();
+  // Each failure is reported where it belongs: a label is still valid if its words cannot be explained.
+  const reportErrors = (work, failed) => work.catch((error) => { if (current === pending && error.name !== "AbortError") failed(error); });
   const label = async () => {
-    const found = (await ask("/classify", { text }, mine.signal)).results[0];
-    if (mine !== asking) return;
-    trouble("problem", null);
-    if (!found.probabilities) { nothing("Nothing to read yet."); return; } // blank to the server, if not to trim()
-    verdict(found);
-    if (about.can.includes("explain")) heed(explain(text, mine), (error) => unmarked(`The words could not be marked. ${error.message}`));
-    if (about.can.includes("attention")) heed(attend(text, mine), (error) => noAttention(`Attention could not be shown. ${error.message}`));
+    const found = (await request("/classify", { text }, current.signal)).results[0];
+    if (current !== pending) return;
+    showError("problem", null);
+    if (!found.probabilities) { clearResult("Enter a text."); return; } // blank for the server, though not for trim()
+    showResult(found);
+    if (about.can.includes("explain")) reportErrors(explain(text, current), (error) => clearMarks(`The words could not be explained. ${error.message}`));
+    if (about.can.includes("attention")) reportErrors(attend(text, current), (error) => noAttention(`Attention could not be computed. ${error.message}`));
   };
-  await heed(label(), (error) => { nothing("No label for this text."); trouble("problem", error); });
+  await reportErrors(label(), (error) => { clearResult("No label for this text."); showError("problem", error); });
 }
 
-function nothing(note) {
-  unmarked("");
+function clearResult(note) {
+  clearMarks("");
   $("verdict").textContent = "–";
   $("verdict").classList.remove("stale");
   $("verdict-note").textContent = note;
@@ -92,22 +92,22 @@ function nothing(note) {
   if (about.can.includes("attention")) noAttention();
 }
 
-function verdict(found) {
+function showResult(found) {
   const given = about.multilabel ? found.labels : [found.label];
   const order = about.labels.slice().sort((a, b) => found.probabilities[b] - found.probabilities[a]);
-  $("verdict").textContent = given.length ? given.join(", ") : "none of the labels";
+  $("verdict").textContent = given.length ? given.join(", ") : "no label";
   const note = about.multilabel
     ? `${given.length} of ${about.labels.length} labels`
-    : `with a probability of ${percent(found.probabilities[given[0]])}`;
+    : `probability ${percent(found.probabilities[given[0]])}`;
   $("verdict-note").textContent = note;
   $("said").textContent = `${$("verdict").textContent}, ${note}`;
   $("verdict").classList.remove("stale");
   $("bars").classList.remove("stale");
   if (chosen && !about.labels.includes(chosen)) chosen = null;
-  const few = allBars ? order : order.slice(0, SHOWN);
+  const few = allBars ? order : order.slice(0, MAX_BARS);
   bars(few.map((name) => ({ name, share: found.probabilities[name], given: given.includes(name) })));
-  show("more-bars", order.length > SHOWN);
-  $("more-bars").textContent = allBars ? "Fewer" : `All ${order.length} labels`;
+  show("more-bars", order.length > MAX_BARS);
+  $("more-bars").textContent = allBars ? "Show fewer" : `Show all ${order.length} labels`;
   $("more-bars").setAttribute("aria-expanded", String(allBars));
 }
 
@@ -121,8 +121,8 @@ function bars(rows) {
       bar.addEventListener("click", () => {
         chosen = chosen === bar.dataset.name ? null : bar.dataset.name;
         clearTimeout(timer);
-        if (asking) asking.abort();
-        look(lastText);
+        if (pending) pending.abort();
+        classify(lastText);
       });
     }
     for (const kind of ["name", "share", "track"]) {
@@ -145,28 +145,28 @@ function bars(rows) {
     track.firstChild.style.width = `${100 * row.share}%`;
     if (explains) {
       bar.setAttribute("aria-pressed", String(chosen === row.name));
-      bar.title = chosen === row.name ? "Back to the label it gets" : "Show what speaks for this one";
+      bar.title = chosen === row.name ? "Explain the predicted label" : "Explain this label";
     }
   });
 }
 
-function unmarked(why) {
+function clearMarks(reason) {
   marks = [];
   draw(lastText);
   show("carried", false);
   show("legend", false);
-  $("unmarked").textContent = why;
+  $("unmarked").textContent = reason;
 }
 
-async function explain(text, mine) {
-  const most = about.limits.explain_characters;
-  if ([...text].length > most) {
-    unmarked(`Words are marked in texts of up to ${most.toLocaleString()} characters.`);
+async function explain(text, current) {
+  const limit = about.limits.explain_characters;
+  if ([...text].length > limit) {
+    clearMarks(`Words are explained in texts of up to ${limit.toLocaleString()} characters.`);
     return;
   }
-  const found = await ask("/explain", chosen ? { text, label: chosen } : { text }, mine.signal);
-  if (mine !== asking) return;
-  const at = utf16(text), highest = found.words.reduce((high, each) => Math.max(high, Math.abs(each.weight)), SCALE);
+  const found = await request("/explain", chosen ? { text, label: chosen } : { text }, current.signal);
+  if (current !== pending) return;
+  const at = utf16(text), highest = found.words.reduce((high, each) => Math.max(high, Math.abs(each.weight)), MIN_SCALE);
   marks = found.words
     .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, level: level(each.weight, highest) }))
     .filter((each) => each.level > 0);
@@ -174,10 +174,10 @@ async function explain(text, mine) {
   $("unmarked").textContent = "";
   $("legend-label").textContent = found.label;
   show("legend", marks.length > 0);
-  list(text, found.label);
+  listWords(text, found.label);
 }
 
-function list(text, label) {
+function listWords(text, label) {
   const seen = new Map();
   for (const each of marks) {
     const word = text.slice(each.begin, each.end), key = `${each.weight > 0} ${word.toLowerCase()}`;
@@ -186,20 +186,20 @@ function list(text, label) {
     known.level = Math.max(known.level, each.level);
     seen.set(key, known);
   }
-  const top = [...seen.values()].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, WORDS);
+  const top = [...seen.values()].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, MAX_WORDS);
   $("words").replaceChildren(...top.map(({ word, weight, level }) => {
     const item = document.createElement("li"), span = document.createElement("span"), number = document.createElement("small");
     span.textContent = word.length > 40 ? word.slice(0, 39) + "…" : word;
     span.className = kind(weight, level);
     number.textContent = ` ${weight > 0 ? "+" : "−"}${Math.abs(weight).toFixed(2)}`;
-    number.title = `${weight > 0 ? "for" : "against"} ${label}: what its log-odds lose without the word`;
+    number.title = `${weight > 0 ? "for" : "against"} ${label}: how much its log-odds drop without the word`;
     item.append(span, number);
     return item;
   }));
   show("carried", top.length > 0);
 }
 
-// How strong a word is: from 1 to 3, or 0 where it is too faint to be marked. The rule is that of `highlight.py`.
+// The strength of a word's colour, 1 to 3, or 0 if it is too weak to be marked. The same rule as in `highlight.py`.
 function level(weight, highest) {
   const share = 3 * Math.abs(weight) / highest;
   return share < 0.75 ? 0 : Math.max(1, Math.round(share));
@@ -215,7 +215,7 @@ function utf16(text) {
 }
 
 function keepMarks(before, after) {
-  // What stands before and behind the change keeps its colours until the new ones are there.
+  // Text before and after the edit keeps its marks until the new ones arrive.
   let begin = 0, end = 0;
   const most = Math.min(before.length, after.length);
   while (begin < most && before[begin] === after[begin]) begin++;
@@ -241,11 +241,11 @@ function draw(text) {
   $("behind").replaceChildren(...parts, text.slice(place), "\n\u200b");
 }
 
-// Attention: a token is chosen; those it looks at are shaded.
+// Attention: a token is selected; the tokens it attends to are shaded.
 
-let attended = null, looking = 0, names = [];
+let attended = null, selected = 0, names = [];
 
-function noAttention(note = "Type a text above: then choose a token, to see which others it looks at.") {
+function noAttention(note = "Enter a text above, then select a token to see which tokens it attends to.") {
   attended = null;
   $("tokens").replaceChildren();
   show("square-figure", false);
@@ -253,15 +253,15 @@ function noAttention(note = "Type a text above: then choose a token, to see whic
   $("attention-note").textContent = note;
 }
 
-async function attend(text, mine) {
+async function attend(text, current) {
   const asked = { text, layer: Number($("layer").value) };
   if ($("head").value) asked.head = Number($("head").value);
-  const found = await ask("/attention", asked, mine.signal);
-  if (mine !== asking) return;
+  const found = await request("/attention", asked, current.signal);
+  if (current !== pending) return;
   const same = attended && attended.tokens.join("\n") === found.tokens.join("\n");
   attended = found;
   if (!same) {
-    looking = Math.max(0, found.tokens.length - 1);
+    selected = Math.max(0, found.tokens.length - 1);
     const shown = readable(found.tokens, text);
     names = shown.map((each) => each.name);
     $("tokens").replaceChildren(...shown.map(({ label, name, part }, place) => {
@@ -270,22 +270,22 @@ async function attend(text, mine) {
       button.className = "tok";
       button.textContent = label;
       if (part) button.title = button.ariaLabel = name;
-      button.addEventListener("click", () => choose(place));
-      button.addEventListener("pointerenter", () => choose(place));
-      button.addEventListener("focus", () => choose(place));
+      button.addEventListener("click", () => select(place));
+      button.addEventListener("pointerenter", () => select(place));
+      button.addEventListener("focus", () => select(place));
       return button;
     }));
   }
-  const reads = found.causal ? "each token looks at itself and those before it" : "each token looks at all";
-  const some = found.total > found.tokens.length ? `; the first ${found.tokens.length} of ${found.total} tokens` : "";
-  $("attention-note").textContent = `Choose a token, to see which others it looks at: ${reads}${some}.`;
+  const reads = found.causal ? "each token attends to itself and earlier tokens" : "each token attends to all tokens";
+  const some = found.total > found.tokens.length ? `; showing the first ${found.tokens.length} of ${found.total} tokens` : "";
+  $("attention-note").textContent = `Select a token to see which tokens it attends to: ${reads}${some}.`;
   show("square-figure", found.tokens.length > 0);
-  choose(looking);
+  select(selected);
   square();
 }
 
-// Parts of characters come as their bytes, with a sign for each, or as <0x..>: the first part then shows what they make
-// together, and those behind it a dot.
+// A token may be part of a character, given as bytes (one printable character each, as byte-level BPE has them, or <0x..>).
+// The first such token then shows the whole character, and the others a dot.
 const BYTES = new Map();
 for (let byte = 0, more = 256; byte < 256; byte++) {
   const printed = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
@@ -316,25 +316,25 @@ function readable(tokens, text) {
     }
     for (let place = begin; place < end; place++) {
       const part = !label || end - begin > 1;
-      const name = !label ? "a part of a character" : part ? `part ${place - begin + 1} of ${quoted(label)}` : quoted(label);
+      const name = !label ? "part of a character" : part ? `part ${place - begin + 1} of ${quoted(label)}` : quoted(label);
       shown.push({ label: label && place === begin ? label : "·", name, part });
     }
   }
   return shown;
 }
 
-function choose(place) {
+function select(place) {
   if (!attended || !attended.tokens.length) return;
-  looking = place;
+  selected = place;
   const row = attended.weights[place], highest = Math.max(...row, 1e-6);
   [...$("tokens").children].forEach((each, other) => {
     each.style.background = `color-mix(in srgb, var(--for3) ${Math.round(100 * row[other] / highest)}%, transparent)`;
     each.setAttribute("aria-pressed", String(other === place));
     each.tabIndex = other === place ? 0 : -1;
   });
-  const most = row.map((weight, other) => [weight, other]).sort((a, b) => b[0] - a[0]).slice(0, 3);
+  const top = row.map((weight, other) => [weight, other]).sort((a, b) => b[0] - a[0]).slice(0, 3);
   $("attention-said").textContent =
-    `${names[place]} looks at ${most.map(([weight, other]) => `${names[other]} (${percent(weight)})`).join(", ")}`;
+    `${names[place]} attends to ${top.map(([weight, other]) => `${names[other]} (${percent(weight)})`).join(", ")}`;
   square();
 }
 
@@ -356,45 +356,45 @@ function square() {
   brush.globalAlpha = 1;
   brush.strokeStyle = colours.getPropertyValue("--against");
   brush.lineWidth = 2;
-  brush.strokeRect(1, looking * cell + 1, canvas.width - 2, Math.max(cell - 2, 1));
+  brush.strokeRect(1, selected * cell + 1, canvas.width - 2, Math.max(cell - 2, 1));
 }
 
 function arrows(event) {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -1e9, End: 1e9 }[event.key];
   if (!step || !attended) return;
   event.preventDefault();
-  choose(Math.min(attended.tokens.length - 1, Math.max(0, looking + step)));
-  $("tokens").children[looking].focus();
+  select(Math.min(attended.tokens.length - 1, Math.max(0, selected + step)));
+  $("tokens").children[selected].focus();
 }
 
-// The writer.
+// Text generation.
 
-let writing = null;
+let generating = null;
 
-async function write(event) {
+async function generate(event) {
   event.preventDefault();
-  if (writing) { writing.abort(); return; }
-  const mine = writing = new AbortController(), prompt = whole($("prompt").value);
+  if (generating) { generating.abort(); return; }
+  const current = generating = new AbortController(), prompt = wellFormed($("prompt").value);
   $("write").textContent = "Stop";
-  trouble("writer-problem", null);
-  $("written-note").textContent = "It writes …";
+  showError("writer-problem", null);
+  $("written-note").textContent = "Generating …";
   try {
     const asked = {
       prompt, tokens: Number($("tokens-wanted").value), temperature: Number($("temperature").value), seed: Number($("seed").value),
     };
-    const found = await ask("/generate", asked, mine.signal);
+    const found = await request("/generate", asked, current.signal);
     $("written-prompt").textContent = prompt;
     $("written-text").textContent = found.text;
     show("written");
     $("written-note").textContent =
-      `${found.tokens} tokens; ${found.ended ? "it ended the text itself" : "cut off there"}. Another seed writes another text.`;
+      `${found.tokens} tokens; ${found.ended ? "ended by the model" : "cut off at the limit"}. Another seed gives another text.`;
     $("seed").value = String(asked.seed + 1);
   } catch (error) {
     $("written-note").textContent = "";
-    if (error.name !== "AbortError") trouble("writer-problem", error);
+    if (error.name !== "AbortError") showError("writer-problem", error);
   } finally {
-    writing = null;
-    $("write").textContent = "Go on";
+    generating = null;
+    $("write").textContent = "Generate";
   }
 }
 
@@ -430,10 +430,10 @@ class Rows {
       begin = place += text.startsWith("\r\n", place) ? 2 : 1;
     }
     this.rest = text.slice(begin);
-    if (this.rest.length > FIELD) {
-      throw new Error(`Line ${this.next}: the row goes on for more than ${FIELD.toLocaleString()} characters. Cut it, or close its quote.`);
+    if (this.rest.length > MAX_ROW) {
+      throw new Error(`Line ${this.next}: the row is longer than ${MAX_ROW.toLocaleString()} characters. Shorten it, or close its quote.`);
     }
-    if (last && this.rest) throw new Error(`Line ${this.next}: a quote is opened and not closed.`);
+    if (last && this.rest) throw new Error(`Line ${this.next}: a quote is not closed.`);
   }
   field(text, place, last) {
     if (!this.delimiter || text[place] !== '"') {
@@ -448,7 +448,7 @@ class Rows {
       value += text.slice(from, quote);
       if (text[end] !== '"') {
         if (end === text.length || [this.delimiter, "\n", "\r"].includes(text[end])) return { value, end };
-        throw new Error(`Line ${this.next}: a quote is not closed as it should be. Close it, and double every quote inside a quoted field ("").`);
+        throw new Error(`Line ${this.next}: text after a closing quote. Double every quote inside a quoted field ("").`);
       }
       value += '"';
       from = end + 1;
@@ -462,7 +462,7 @@ let file = null, first = [], delimiter = ",", labelling = null;
 
 async function take(given) {
   if (!given || labelling) return;
-  trouble("file-problem", null);
+  showError("file-problem", null);
   show("download", false);
   show("progress", false);
   $("file-said").textContent = "";
@@ -472,7 +472,7 @@ async function take(given) {
     delimiter = delimiterOf(given.name, head.split(/\r?\n|\r/, 1)[0]);
     first = [];
     for (const row of new Rows(delimiter).read(head, given.size <= 65536)) if (first.push(row) > 20) break;
-    if (!first.length) throw new Error("There is no row in this file, or its first one is too long.");
+    if (!first.length) throw new Error("The file is empty, or its first row is too long.");
     show("table", delimiter !== "");
     $("has-header").checked = delimiter !== "" && headed(first);
     $("file-name").textContent = `${given.name} · ${size(given.size)}`;
@@ -482,7 +482,7 @@ async function take(given) {
   } catch (error) {
     file = null;
     show("file-form", false);
-    trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
+    showError("file-problem", error instanceof TypeError ? new Error("The file is not UTF-8 text.") : error);
   }
 }
 const size = (bytes) => bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
@@ -490,7 +490,7 @@ const DELIMITERS = { ",": "comma", ";": "semicolon", "\t": "tab" };
 const KNOWN = ["text", "review", "sentence", "document", "content", "body", "comment", "message", "tweet", "title"];
 
 function delimiterOf(name, line) {
-  // None in plain text, whose lines are texts; a tab in .tsv; else the one that the first line has most of.
+  // None in .txt, which has one text per line; a tab in .tsv; else the one that is most frequent in the first line.
   if (/\.txt$/i.test(name)) return "";
   if (/\.tsv$/i.test(name)) return "\t";
   return Object.keys(DELIMITERS).sort((a, b) => line.split(b).length - line.split(a).length)[0];
@@ -534,7 +534,7 @@ function sample() {
 async function labelFile(event) {
   event.preventDefault();
   if (labelling || !file) return;
-  const mine = labelling = new AbortController(), given = file, column = Number($("column").value);
+  const current = labelling = new AbortController(), given = file, column = Number($("column").value);
   const busy = (yes) => {
     show("stop", yes);
     for (const id of ["csv", "column", "has-header", "start"]) $(id).disabled = yes;
@@ -543,13 +543,13 @@ async function labelFile(event) {
   $("stop").focus();
   show("download", false);
   show("progress");
-  trouble("file-problem", null);
+  showError("file-problem", null);
   const out = new Output(delimiter || ","), began = Date.now(), named = $("has-header").checked;
   let done = 0, skipped = 0, read = 0, batch = [], weight = 0, width = 0;
   if (!delimiter) out.header(["text"]);
   const flush = async () => {
     const asked = batch.filter((each) => each.send);
-    const results = asked.length ? (await patiently({ texts: asked.map((each) => each.text) }, mine.signal)).results : [];
+    const results = asked.length ? (await classifyWithRetries({ texts: asked.map((each) => each.text) }, current.signal)).results : [];
     let place = 0;
     for (const each of batch) out.row(each.row, each.send ? results[place++] : null);
     done += batch.length;
@@ -558,13 +558,13 @@ async function labelFile(event) {
     weight = 0;
     $("progress").value = Math.min(1, read / Math.max(1, given.size));
     const rate = done / Math.max(0.001, (Date.now() - began) / 1000);
-    $("file-said").textContent = `${done.toLocaleString()} rows, ${Math.round(rate).toLocaleString()} a second`;
+    $("file-said").textContent = `${done.toLocaleString()} rows, ${Math.round(rate).toLocaleString()} per second`;
   };
   try {
     const rows = new Rows(delimiter), decoder = new TextDecoder("utf-8", { fatal: true }), reader = given.stream().getReader();
     for (let over = false; !over;) {
       const piece = await reader.read();
-      if (mine.signal.aborted) throw new DOMException("stopped", "AbortError");
+      if (current.signal.aborted) throw new DOMException("stopped", "AbortError");
       over = piece.done;
       read += over ? 0 : piece.value.length;
       for (const row of rows.read(over ? decoder.decode() : decoder.decode(piece.value, { stream: true }), over)) {
@@ -572,7 +572,7 @@ async function labelFile(event) {
         const header = named && !width;
         width = row.length;
         if (header) { out.header(row); continue; }
-        const text = whole(row[column] || ""), length = text.length;
+        const text = wellFormed(row[column] || ""), length = text.length;
         const send = text.trim() !== "" && [...text].length <= about.limits.characters && 6 * length < about.limits.body_bytes;
         if (batch.length && (weight + 6 * length > about.limits.body_bytes / 2 || batch.length >= Math.min(128, about.limits.texts))) await flush();
         batch.push({ row, text, send });
@@ -588,11 +588,11 @@ async function labelFile(event) {
     link.download = given.name.replace(/(\.[^.]*)?$/, delimiter ? "-labelled$1" : "-labelled.csv");
     link.textContent = `Download ${link.download}`;
     show("download");
-    const left = skipped ? `; ${skipped.toLocaleString()} empty or too long, left without a label` : "";
+    const left = skipped ? `; ${skipped.toLocaleString()} empty or too long, without a label` : "";
     $("file-said").textContent = `Done: ${done.toLocaleString()} rows${left}.`;
   } catch (error) {
     $("file-said").textContent = `Stopped after ${done.toLocaleString()} rows.`;
-    if (error.name !== "AbortError") trouble("file-problem", error instanceof TypeError ? new Error("This file is not text in UTF-8.") : error);
+    if (error.name !== "AbortError") showError("file-problem", error instanceof TypeError ? new Error("The file is not UTF-8 text.") : error);
   } finally {
     labelling = null;
     const here = $("file").contains(document.activeElement);
@@ -607,19 +607,19 @@ function uneven(fields, width, named) {
     + `Put quotes around a field that holds a ${DELIMITERS[delimiter]} or a line break.`;
 }
 
-async function patiently(body, signal) {
-  // A full queue says when to ask again.
+async function classifyWithRetries(body, signal) {
+  // If the queue is full, retry after the time that the server names.
   for (let tries = 0; ; tries++) {
-    try { return await ask("/classify", body, signal); } catch (error) {
+    try { return await request("/classify", body, signal); } catch (error) {
       if (![429, 503].includes(error.status) || tries === 20) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 1000 * error.after));
+      await new Promise((resolve) => setTimeout(resolve, 1000 * error.retryAfter));
       if (signal.aborted) throw new DOMException("stopped", "AbortError");
     }
   }
 }
 
 class Output {
-  // The rows as they were, with label and probabilities behind, as `rehead predict` writes them.
+  // The input rows with the label and probabilities appended, as `rehead predict` writes them.
   constructor(delimiter) { this.delimiter = delimiter; this.parts = []; this.lines = []; this.size = 0; }
   header(row) {
     const taken = new Set(row);
@@ -627,7 +627,7 @@ class Output {
     this.line([...row, ...[about.multilabel ? "labels" : "label", ...about.labels.map((each) => `p_${each}`)].map(free)]);
   }
   row(row, answer) {
-    const found = answer && answer.probabilities ? answer : null; // a blank text has none
+    const found = answer && answer.probabilities ? answer : null; // null for a blank text
     const label = !found ? "" : about.multilabel ? found.labels.join("|") : found.label;
     this.line([...row, label, ...about.labels.map((each) => found ? found.probabilities[each].toFixed(6) : "")]);
   }
@@ -641,10 +641,10 @@ class Output {
   blob() { this.pack(); return new Blob(this.parts, { type: "text/csv;charset=utf-8" }); }
 }
 
-// The beginning.
+// Start.
 
-async function begin() {
-  try { about = await ask("/about"); } catch (error) {
+async function start() {
+  try { about = await request("/about"); } catch (error) {
     if (error.status !== 401) $("what").textContent = error.message;
     return;
   }
@@ -654,13 +654,13 @@ async function begin() {
   $("version").textContent = `rehead ${about.version}`;
   const some = about.labels.slice(0, 12).join(", ") + (about.labels.length > 12 ? `, and ${about.labels.length - 12} more` : "");
   $("what").textContent = about.can.includes("classify")
-    ? `A classifier at work on this machine. It tells: ${some}.`
-    : "A model that has learnt to write, on this machine.";
+    ? `Classifier with the labels ${some}.`
+    : "Language model for text generation.";
   show("try", about.can.includes("classify"));
   show("file", about.can.includes("classify"));
   show("attention", about.can.includes("attention"));
   show("writer", about.can.includes("generate"));
-  if (about.multilabel) $("result-title").textContent = "Its labels";
+  if (about.multilabel) $("result-title").textContent = "Predicted labels";
   const option = (value, text) => { const made = document.createElement("option"); made.value = value; made.textContent = text; return made; };
   $("layer").replaceChildren(...Array.from({ length: about.layers }, (_, place) => option(place + 1, String(place + 1))));
   $("layer").value = String(Math.max(1, about.layers));
@@ -668,27 +668,27 @@ async function begin() {
   $("tokens-wanted").max = String(about.limits.generate_tokens);
   $("tokens-wanted").value = String(Math.min(100, about.limits.generate_tokens));
   draw("");
-  if (about.can.includes("classify") && $("text").value) typed();
+  if (about.can.includes("classify") && $("text").value) onInput();
   else if (about.can.includes("classify")) $("text").focus({ preventScroll: true });
 }
 
 $("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   token = $("token").value.trim();
-  try { sessionStorage.setItem("rehead-token", token); } catch { /* then it is asked for again */ }
-  begin();
+  try { sessionStorage.setItem("rehead-token", token); } catch { /* storage is disabled: the token is asked for again */ }
+  start();
 });
-$("text").addEventListener("input", typed);
-$("clear").addEventListener("click", () => { $("text").value = ""; typed(); $("text").focus(); });
-$("more-bars").addEventListener("click", () => { allBars = !allBars; look(lastText); });
-for (const id of ["layer", "head"]) $(id).addEventListener("change", () => { if (lastText.trim()) { if (asking) asking.abort(); look(lastText); } });
+$("text").addEventListener("input", onInput);
+$("clear").addEventListener("click", () => { $("text").value = ""; onInput(); $("text").focus(); });
+$("more-bars").addEventListener("click", () => { allBars = !allBars; classify(lastText); });
+for (const id of ["layer", "head"]) $(id).addEventListener("change", () => { if (lastText.trim()) { if (pending) pending.abort(); classify(lastText); } });
 $("tokens").addEventListener("keydown", arrows);
 $("square").addEventListener("pointermove", (event) => {
-  if (attended) choose(Math.max(0, Math.min(attended.tokens.length - 1, Math.floor(attended.tokens.length * event.offsetY / $("square").clientHeight))));
+  if (attended) select(Math.max(0, Math.min(attended.tokens.length - 1, Math.floor(attended.tokens.length * event.offsetY / $("square").clientHeight))));
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", square);
-$("writer-form").addEventListener("submit", write);
-$("csv").addEventListener("click", () => { $("csv").value = ""; });  // the same file may have been mended
+$("writer-form").addEventListener("submit", generate);
+$("csv").addEventListener("click", () => { $("csv").value = ""; });  // so that the same file, corrected, can be chosen again
 $("csv").addEventListener("change", () => { take($("csv").files[0]); });
 $("has-header").addEventListener("change", () => columns(Number($("column").value)));
 $("column").addEventListener("change", sample);
@@ -699,5 +699,5 @@ for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
 drop.addEventListener("drop", (event) => { event.preventDefault(); take(event.dataTransfer.files[0]); });
-begin();
+start();
 })();

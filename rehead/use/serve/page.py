@@ -1,4 +1,4 @@
-"""The page at `/`: one document, made at the start of its parts; the browser runs and shows nothing but these."""
+"""The page at `/`: HTML, CSS and JavaScript in one document, with a policy that lets the browser load nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 
 
 def page() -> tuple[str, str]:
-    """Give the page, and the policy that lets the browser load nothing and run nothing else."""
+    """Return the page and its Content-Security-Policy, which allows only its own style and script, by their hashes."""
     folder = resources.files("rehead.use.serve")
     html, css, js = ((folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     policy = (

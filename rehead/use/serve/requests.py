@@ -1,7 +1,7 @@
-"""What clients may send: one class for each kind of request, which reads it, checks it, and describes it in OpenAPI.
+"""Request bodies: one pydantic model per route, which parses and validates it, and documents it in OpenAPI.
 
-The classes are made for the limits of a server, so that what it documents is what it takes. Whatever is wrong is one
-line that says where and what was expected, and never repeats the text.
+The models are created for a server's limits, so that the documented limits are the real ones. An error is one line that
+names the field and what was expected; it never repeats the text.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
 
-from rehead.use.serve.answers import RefusedError
 from rehead.use.serve.options import Limits
 
 T = TypeVar("T", bound=BaseModel)
 
-MOST_SEED = 2**53 - 1  # up to here every reader of JSON has the same whole numbers
-HALF_A_CHARACTER = "an escape in it is no character: half of a surrogate pair, or not four hexadecimal digits"
+MAX_SEED = 2**53 - 1  # the largest integer that every JSON parser reads exactly
+BAD_ESCAPE = "an invalid \\u escape: a lone surrogate, or not four hexadecimal digits"
 
 
-def _whole(number: object) -> object:
-    """Take 2.0 for 2: JSON knows one kind of number."""
+def _integer(number: object) -> object:
+    """Accept 2.0 for 2: JSON has one type of number."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-class Asked(BaseModel):
-    """A request: nothing but the fields that there are, each of its own type."""
+class RequestModel(BaseModel):
+    """A request body: strict types, no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class Classify(Asked):
+class Classify(RequestModel):
     """One text, or several."""
 
     text: str | None
@@ -39,27 +39,27 @@ class Classify(Asked):
     threshold: float
 
     def all_texts(self) -> list[str]:
-        """Give the texts, one or many."""
+        """Return the texts, one or many."""
         return [self.text] if self.text is not None else self.texts or []
 
 
-class Explain(Asked):
-    """A text, and the label that is to be explained."""
+class Explain(RequestModel):
+    """A text, and the label to explain."""
 
     text: str
     label: str | None
 
 
-class Attention(Asked):
-    """A text, and which head of which layer is to be shown."""
+class Attention(RequestModel):
+    """A text, and the layer and head to show."""
 
     text: str
     layer: int
     head: int | None
 
 
-class Generate(Asked):
-    """A text to continue, and how."""
+class Generate(RequestModel):
+    """A prompt, and the sampling parameters."""
 
     prompt: str
     tokens: int
@@ -70,71 +70,58 @@ class Generate(Asked):
     seed: int
 
 
-class Kinds:
-    """The kinds of requests that a server with these limits takes."""
+class RequestModels:
+    """The request models of a server with these limits."""
 
     def __init__(self, limits: Limits, *, layers: int, heads: int) -> None:
         text = Annotated[str, Field(max_length=limits.characters)]
-        explained = Annotated[str, Field(max_length=limits.explained(layers=layers > 0))]
-        prompt = Annotated[str, Field(max_length=limits.explained())]
+        explained = Annotated[str, Field(max_length=limits.max_explain_characters(layers=layers > 0))]
+        prompt = Annotated[str, Field(max_length=limits.max_explain_characters())]
         self.classify = create_model(
             "Classify",
             __base__=Classify,
-            text=(text, _left_out("One text.")),
+            text=(text, _optional("One text.")),
             texts=(
                 Annotated[list[text], Field(min_length=1, max_length=limits.texts)],
-                _left_out("Several; give these or the one."),
+                _optional("Several texts. Give either text or texts."),
             ),
             threshold=(
                 Annotated[float, Field(ge=0, le=1)],
-                Field(0.0, description="Give no label to a text of which the classifier is less sure than this."),
+                Field(0.0, description="Give no label to a text whose prediction is less certain than this."),
             ),
         )
         self.explain = create_model(
             "Explain",
             __base__=Explain,
             text=(explained, ...),
-            label=(str, _left_out("The label to explain, instead of the one that the text gets.")),
+            label=(str, _optional("The label to explain; default: the predicted one.")),
         )
         self.attention = create_model(
             "Attention",
             __base__=Attention,
             text=(text, ...),
-            layer=(Annotated[int, Field(ge=1, le=max(1, layers)), BeforeValidator(_whole)], 1),
-            head=(
-                Annotated[int, Field(ge=1, le=max(1, heads)), BeforeValidator(_whole)],
-                _left_out("Left out: the mean of all heads."),
-            ),
+            layer=(_integers(1, max(1, layers)), 1),
+            head=(_integers(1, max(1, heads)), _optional("Default: the mean of all heads.")),
         )
         self.generate = create_model(
             "Generate",
             __base__=Generate,
             prompt=(prompt, ""),
-            tokens=(
-                Annotated[int, Field(ge=1, le=limits.generate_tokens), BeforeValidator(_whole)],
-                min(100, limits.generate_tokens),
-            ),
+            tokens=(_integers(1, limits.generate_tokens), min(100, limits.generate_tokens)),
             temperature=(Annotated[float, Field(ge=0, le=100)], 0.8),
-            top_k=(
-                Annotated[int, Field(ge=1), BeforeValidator(_whole)],
-                _left_out("Choose among so many of the likeliest tokens."),
-            ),
+            top_k=(_integers(1, None), _optional("Sample from the k most probable tokens only.")),
             top_p=(Annotated[float, Field(gt=0, le=1)], 0.95),
             repetition_penalty=(Annotated[float, Field(gt=0, le=100)], 1.0),
-            seed=(Annotated[int, Field(ge=0, le=MOST_SEED), BeforeValidator(_whole)], 0),
+            seed=(_integers(0, MAX_SEED), 0),
         )
 
 
-def schema_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """Describe a kind of request for OpenAPI."""
-    schema = kind.model_json_schema()
-    if issubclass(kind, Classify):
-        schema["oneOf"] = [{"required": ["text"]}, {"required": ["texts"]}]
-    return schema
+def _integers(lowest: int, highest: int | None) -> Any:  # noqa: ANN401 (a type)
+    return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(_integer)]
 
 
-def _left_out(description: str) -> Any:  # noqa: ANN401 (stands for any field)
-    """Declare a field that may be left out, but not be null."""
+def _optional(description: str) -> Any:  # noqa: ANN401 (stands for any field)
+    """Declare a field that may be omitted, but not be null."""
 
     def without_default(schema: dict[str, Any]) -> None:
         del schema["default"]
@@ -142,36 +129,44 @@ def _left_out(description: str) -> Any:  # noqa: ANN401 (stands for any field)
     return Field(default=None, description=description, json_schema_extra=without_default)
 
 
-def read_request(kind: type[T], body: bytes) -> T:
-    """Read a request; refuse what is no JSON (400) or not what is expected (422)."""
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a request, for OpenAPI."""
+    schema = model.model_json_schema()
+    if issubclass(model, Classify):
+        schema["oneOf"] = [{"required": ["text"]}, {"required": ["texts"]}]
+    return schema
+
+
+def parse_request(model: type[T], body: bytes) -> T:
+    """Parse a body; invalid JSON is an error 400, a wrong field 422."""
     try:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise RefusedError(400, f"the body is not UTF-8 (byte {error.start + 1}).") from None
+        raise HTTPException(400, f"the body is not valid UTF-8 (byte {error.start + 1}).") from None
     try:
-        asked = kind.model_validate_json(body)
+        request = model.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            said = first["msg"].removeprefix("Invalid JSON: ")
-            said = HALF_A_CHARACTER if "hex escape" in said or "surrogate" in said else said
-            raise RefusedError(400, f"the body is no JSON that can be read: {said}.") from None
-        raise RefusedError(422, _described(first)) from None
-    if isinstance(asked, Classify) and (asked.text is None) == (asked.texts is None):
-        raise RefusedError(422, "give either text (one), or texts (a list).")
-    return asked
+            reason = first["msg"].removeprefix("Invalid JSON: ")
+            reason = BAD_ESCAPE if "hex escape" in reason or "surrogate" in reason else reason
+            raise HTTPException(400, f"the body is not valid JSON: {reason}.") from None
+        raise HTTPException(422, _describe(first)) from None
+    if isinstance(request, Classify) and (request.text is None) == (request.texts is None):
+        raise HTTPException(422, "give either text (a string) or texts (a list of strings).")
+    return request
 
 
-def _described(error: ErrorDetails) -> str:
-    """Say in one line what is wrong; a place in a list counts from 0, as it does in JSON."""
+def _describe(error: ErrorDetails) -> str:
+    """Describe an error in one line; list indices count from 0, as in JSON."""
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "extra_forbidden":  # its name may be anything, a text for instance
-        return "the body has a field that is not known. Look at /docs for those that are."
+    if kind == "extra_forbidden":  # the field's name is not repeated: it may be anything, a text for instance
+        return "the body has an unknown field. See /docs for the fields."
     where = "".join(f"[{each}]" if isinstance(each, int) else str(each) for each in error["loc"]) or "the body"
     if kind == "string_too_long":
-        return f"{where}: longer than {context['max_length']:,} characters, which are the most that is taken."
+        return f"{where}: exceeds the limit of {context['max_length']:,} characters."
     if kind == "too_long":
-        return f"{where}: more than {context['max_length']:,}, which are the most that is taken at a time."
+        return f"{where}: exceeds the limit of {context['max_length']:,} texts per request."
     if kind == "too_short":
         return f"{where}: empty. Give at least one."
     return f"{where}: {error['msg'][:1].lower()}{error['msg'][1:]}."

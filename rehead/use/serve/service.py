@@ -1,7 +1,7 @@
-"""What a server can do with its run: give labels, explain them, show attention, go on with a text.
+"""What a server computes with its run: labels, explanations, attention, generated text.
 
-Here requests become answers; how they come and go over HTTP is `app.py`'s, who may ask is `guard.py`'s. Everything is
-computed in the threads of two lanes: labels in one, what takes long in the other.
+Here requests become responses; HTTP is in `app.py`, access control in `guard.py`. Everything is computed in the threads
+of two batch workers: labels in one, whatever takes long in the other.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from starlette.exceptions import HTTPException
 
 import rehead
 from rehead.errors import UserError
 from rehead.runs.run import Run, load
 from rehead.use.explain import explain
-from rehead.use.generate import prompt_ids, write
+from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller, Labels
 from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
-from rehead.use.serve.answers import RefusedError
-from rehead.use.serve.lane import FullError, GoneError, Job, Lane, LateError
+from rehead.use.serve.batching import BatchWorker, ClientDisconnectedError, DeadlineExceededError, Job, QueueFullError
 from rehead.use.serve.metrics import Metrics
 from rehead.use.serve.options import Limits
-from rehead.use.serve.requests import Attention, Classify, Explain, Generate, Kinds
+from rehead.use.serve.requests import Attention, Classify, Explain, Generate, RequestModels
 
-MOST_TOKENS = 64  # of which attention is shown
-EACH = 64  # characters that even an empty text counts for in a batch
+MAX_ATTENTION_TOKENS = 64  # of which attention is shown
+TEXT_OVERHEAD = 64  # characters that every text counts for in a batch, even an empty one
 
 
 class Service:
-    """A run at work for many."""
+    """A loaded run that answers requests."""
 
     def __init__(self, run: Run, limits: Limits, *, name: str = "") -> None:
         self.run, self.limits, self.name = run, limits, name
@@ -40,26 +40,26 @@ class Service:
         config = run.model.config
         reads = self.labeller is not None and run.model.reads_layers
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
-        self.writes = _writes(run)
-        if self.labeller is None and not self.writes:
+        self.generates = _can_generate(run)
+        if self.labeller is None and not self.generates:
             check_it_learnt(run, Path(name), "generates", "continue a text, and it is no classifier")
-        self.kinds = Kinds(limits, layers=self.layers, heads=self.heads)
+        self.models = RequestModels(limits, layers=self.layers, heads=self.heads)
         self.metrics = Metrics()
-        self.labels_lane = Lane(
+        self.label_worker = BatchWorker(
             "labels",
             self._label,
-            room=limits.queue,
-            characters=limits.batch_characters,
-            wait=limits.batch_wait_ms / 1000,
-            batch=self.metrics.batch,
+            capacity=limits.queue,
+            batch_characters=limits.batch_characters,
+            batch_wait=limits.batch_wait_ms / 1000,
+            on_batch=self.metrics.batch,
         )
-        self.slow_lane = Lane("slow", self._slow, room=limits.slow_queue, characters=0)
-        self.metrics.watch("labels", lambda: self.labels_lane.waiting)
-        self.metrics.watch("slow", lambda: self.slow_lane.waiting)
+        self.slow_worker = BatchWorker("slow", self._run_slow, capacity=limits.slow_queue, batch_characters=0)
+        for worker in (self.label_worker, self.slow_worker):
+            self.metrics.watch_queue(worker.name, lambda worker=worker: worker.queued_texts)  # type: ignore[misc]
 
     @classmethod
     def open(cls, path: Path, limits: Limits) -> Service:
-        """Load a run, and compute something once, so that the first asker does not wait for it."""
+        """Load a run and warm it up, so that the first request is not slower than the others."""
         service = cls(load(path), limits, name=path.resolve().name)
         if service.labeller is not None:
             service.labeller.probabilities(["a text", "another"])
@@ -67,38 +67,38 @@ class Service:
 
     @property
     def can(self) -> list[str]:
-        """What may be asked for."""
-        offers = {
+        """The routes that this run supports."""
+        supported = {
             "classify": self.labeller is not None,
             "explain": self.labeller is not None,
             "attention": self.layers > 0,
-            "generate": self.writes,
+            "generate": self.generates,
         }
-        return [name for name, offered in offers.items() if offered]
+        return [name for name, yes in supported.items() if yes]
 
     @property
     def ready(self) -> bool:
-        """Whether there is somebody to compute."""
-        return self.labels_lane.alive and self.slow_lane.alive
+        """Whether both worker threads are running."""
+        return self.label_worker.alive and self.slow_worker.alive
 
     @property
     def idle(self) -> bool:
-        """Whether everything is done that somebody waits for."""
-        return self.labels_lane.empty and self.slow_lane.empty
+        """Whether no result is waited for."""
+        return self.label_worker.idle and self.slow_worker.idle
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing is being computed, and nothing will be."""
-        return not self.labels_lane.alive and not self.slow_lane.alive
+    def closed(self) -> bool:
+        """Whether both worker threads have ended."""
+        return not self.label_worker.alive and not self.slow_worker.alive
 
-    def end(self, seconds: float) -> None:
-        """Finish what is there, and take nothing more; do not wait longer than this."""
-        until = time.monotonic() + seconds
-        for lane in (self.labels_lane, self.slow_lane):
-            lane.end(max(0.0, until - time.monotonic()))
+    def close(self, seconds: float) -> None:
+        """Accept no more jobs and finish those in the queues; wait at most this many seconds."""
+        deadline = time.monotonic() + seconds
+        for worker in (self.label_worker, self.slow_worker):
+            worker.close(max(0.0, deadline - time.monotonic()))
 
     def about(self) -> dict[str, Any]:
-        """Say what can be asked for, and what is taken."""
+        """Describe the run, the routes and the limits."""
         limits = self.limits
         return {
             "name": self.name,
@@ -112,75 +112,79 @@ class Service:
                 "body_bytes": limits.body_bytes,
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "explain_characters": limits.explained(layers=self.layers > 0),
+                "explain_characters": limits.max_explain_characters(layers=self.layers > 0),
                 "generate_tokens": limits.generate_tokens,
             },
         }
 
-    # What is asked for, in the event loop.
+    # Run in the event loop. `state` is the request's ASGI state.
 
-    async def classify(self, asked: Classify, claim: dict[str, Any]) -> dict[str, Any]:
-        """Give each text its label and the probabilities."""
-        texts = asked.all_texts()
+    async def classify(self, request: Classify, state: dict[str, Any]) -> dict[str, Any]:
+        """Predict the label and the probabilities of each text."""
+        texts = request.all_texts()
         self.metrics.texts.inc(len(texts))
-        characters = sum(map(len, texts)) + EACH * len(texts)
-        return {"results": await self._ask(self.labels_lane, (texts, asked.threshold), len(texts), characters, claim)}
+        characters = sum(map(len, texts)) + TEXT_OVERHEAD * len(texts)
+        payload = (texts, request.threshold)
+        return {"results": await self._submit(self.label_worker, payload, len(texts), characters, state)}
 
-    async def explain(self, asked: Explain, claim: dict[str, Any]) -> dict[str, Any]:
-        """Say which words carried the decision."""
-        assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        if asked.label is not None and asked.label not in self.labeller.names:
-            raise RefusedError(422, "label: not one of this classifier's. They are in /about.")
-        if not asked.text.strip():
+    async def explain(self, request: Explain, state: dict[str, Any]) -> dict[str, Any]:
+        """Weigh the words of a text by their contribution to its label."""
+        assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
+        if request.label is not None and request.label not in self.labeller.names:
+            raise HTTPException(422, "label: unknown. GET /about lists the labels.")
+        if not request.text.strip():
             return {"label": None, "probability": None, "words": []}
-        return await self._slowly(lambda job: self._explain(asked, job), claim)
+        return await self._submit_slow(lambda job: self._explain(request, job), state)
 
-    async def attention(self, asked: Attention, claim: dict[str, Any]) -> dict[str, Any]:
-        """Show which token looks at which."""
-        return await self._slowly(lambda job: self._attention(asked), claim)
+    async def attention(self, request: Attention, state: dict[str, Any]) -> dict[str, Any]:
+        """Compute the attention weights of one layer."""
+        return await self._submit_slow(lambda job: self._attention(request), state)
 
-    async def generate(self, asked: Generate, claim: dict[str, Any]) -> dict[str, Any]:
-        """Go on with a text."""
-        return await self._slowly(lambda job: self._generate(asked, job), claim)
+    async def generate(self, request: Generate, state: dict[str, Any]) -> dict[str, Any]:
+        """Continue a text."""
+        return await self._submit_slow(lambda job: self._generate(request, job), state)
 
-    async def _slowly(self, work: Callable[[Job], dict[str, Any]], claim: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = await self._ask(self.slow_lane, work, 1, 1, claim)
+    async def _submit_slow(self, compute: Callable[[Job], dict[str, Any]], state: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = await self._submit(self.slow_worker, compute, 1, 1, state)
         return found
 
-    async def _ask(self, lane: Lane, what: object, texts: int, characters: int, claim: dict[str, Any]) -> Any:  # noqa: ANN401
+    async def _submit(
+        self, worker: BatchWorker, payload: object, texts: int, characters: int, state: dict[str, Any]
+    ) -> Any:  # noqa: ANN401
+        seconds = self.limits.seconds
         try:
-            return await lane.ask(what, texts=texts, characters=characters, seconds=self.limits.seconds, claim=claim)
-        except FullError as full:
+            return await worker.submit(payload, texts=texts, characters=characters, seconds=seconds, state=state)
+        except QueueFullError as full:
             self.metrics.dropped.labels("full").inc()
-            again = {"Retry-After": str(full.seconds)}
-            raise RefusedError(429, f"too many texts wait already. Ask again in {full.seconds} s.", again) from None
-        except LateError:
+            after = str(full.retry_after)
+            raise HTTPException(429, f"the queue is full. Retry in {after} s.", {"Retry-After": after}) from None
+        except DeadlineExceededError:
             self.metrics.dropped.labels("late").inc()
-            late = f"the answer took longer than {self.limits.seconds:g} s, and was given up. Ask again, or for less."
-            raise RefusedError(503, late, {"Retry-After": "1"}) from None
-        except GoneError:
+            late = f"the request timed out after {seconds:g} s. Retry, or send less per request."
+            raise HTTPException(503, late, {"Retry-After": "1"}) from None
+        except ClientDisconnectedError:
             self.metrics.dropped.labels("gone").inc()
-            raise RefusedError(499, "the client has left.") from None
+            raise HTTPException(499, "the client closed the connection.") from None
 
-    # What is computed, in the lanes' threads.
+    # Run in the worker threads.
 
     def _label(self, jobs: Sequence[Job]) -> list[list[dict[str, Any]]]:
-        """Give each text of each job its label and probabilities, all of them read together; blank ones get none."""
+        """Predict all texts of all jobs as one batch; blank ones get no label."""
         labeller = self.labeller
-        assert labeller is not None  # noqa: S101 (there is no such route without)
-        given = labeller.probabilities([text for job in jobs for text in job.what[0] if text.strip()])
-        every, rows = labeller.labels(given), given.tolist()
-        found, end = [], 0
+        assert labeller is not None  # noqa: S101 (the route exists for classifiers only)
+        probabilities = labeller.probabilities([text for job in jobs for text in job.payload[0] if text.strip()])
+        labels, rows = labeller.labels(probabilities), probabilities.tolist()
+        results, end = [], 0
         for job in jobs:
-            texts, threshold = job.what
+            texts, threshold = job.payload
             begin, end = end, end + sum(1 for text in texts if text.strip())
-            chosen = labeller.labels(given[begin:end], sure=threshold) if threshold else every[begin:end]
-            said = zip(chosen, rows[begin:end], strict=True)
-            found.append([self._described(*(next(said) if text.strip() else (None, None))) for text in texts])
-        return found
+            chosen = labeller.labels(probabilities[begin:end], sure=threshold) if threshold else labels[begin:end]
+            found = zip(chosen, rows[begin:end], strict=True)
+            results.append([self._result(*(next(found) if text.strip() else (None, None))) for text in texts])
+        return results
 
-    def _described(self, labels: Labels | None, row: list[float] | None) -> dict[str, Any]:
-        assert self.labeller is not None  # noqa: S101 (there is no such route without)
+    def _result(self, labels: Labels | None, row: list[float] | None) -> dict[str, Any]:
+        assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
         probabilities = None
         if row is not None:
             probabilities = {name: round(each, 6) for name, each in zip(self.labeller.names, row, strict=True)}
@@ -188,26 +192,26 @@ class Service:
             return {"labels": labels, "probabilities": probabilities}
         return {"label": None if labels is None else labels[0], "probabilities": probabilities}
 
-    def _slow(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        return [job.what(job) for job in jobs]
+    def _run_slow(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        return [job.payload(job) for job in jobs]
 
-    def _explain(self, asked: Explain, job: Job) -> dict[str, Any]:
-        assert self.labeller is not None  # noqa: S101 (there is no such route without)
-        found = explain(self.labeller, [asked.text], label=asked.label, progress=job.look)[0]
+    def _explain(self, request: Explain, job: Job) -> dict[str, Any]:
+        assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
+        found = explain(self.labeller, [request.text], label=request.label, progress=job.raise_if_cancelled)[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
         return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}
 
-    def _attention(self, asked: Attention) -> dict[str, Any]:
+    def _attention(self, request: Attention) -> dict[str, Any]:
         tokenizer, model = self.run.tokenizer, self.run.model
-        assert tokenizer is not None  # noqa: S101 (a classifier that reads has one)
-        ids = tokenizer.encode(asked.text)
-        shown = ids[: min(MOST_TOKENS, model.config.maxlen)]
+        assert tokenizer is not None  # noqa: S101 (every classifier with layers has one)
+        ids = tokenizer.encode(request.text)
+        shown = ids[: min(MAX_ATTENTION_TOKENS, model.config.maxlen)]
         weights: list[list[float]] = []
         if shown:
             with torch.no_grad():
                 _, layers = model.base.attention(torch.tensor([shown]), causal=model.reads_causally)
-            heads = layers[asked.layer - 1][0]  # (heads, T, T)
-            square = heads.mean(0) if asked.head is None else heads[asked.head - 1]
+            heads = layers[request.layer - 1][0]  # (heads, T, T)
+            square = heads.mean(0) if request.head is None else heads[request.head - 1]  # (T, T)
             weights = [[round(each, 4) for each in row] for row in square.tolist()]
         return {
             "tokens": tokenizer.readable(shown),
@@ -216,25 +220,25 @@ class Service:
             "causal": model.reads_causally,
         }
 
-    def _generate(self, asked: Generate, job: Job) -> dict[str, Any]:
+    def _generate(self, request: Generate, job: Job) -> dict[str, Any]:
         tokenizer, model = self.run.tokenizer, self.run.model
-        assert tokenizer is not None  # noqa: S101 (a run that writes has one)
+        assert tokenizer is not None  # noqa: S101 (every run that generates has one)
         sampling = Sampling(
-            temperature=asked.temperature,
-            top_k=asked.top_k,
-            top_p=asked.top_p,
-            repetition_penalty=asked.repetition_penalty,
+            temperature=request.temperature,
+            top_k=request.top_k,
+            top_p=request.top_p,
+            repetition_penalty=request.repetition_penalty,
         )
-        ids, window = prompt_ids(tokenizer, asked.prompt), longest_read(self.run)
-        written = write(
-            model, tokenizer, ids, sampling, tokens=asked.tokens, seed=asked.seed, window=window,
-            show=lambda *_: job.look(),
+        ids, window = prompt_ids(tokenizer, request.prompt), longest_read(self.run)
+        sample = generate_samples(
+            model, tokenizer, ids, sampling, tokens=request.tokens, seed=request.seed, window=window,
+            show=lambda *_: job.raise_if_cancelled(),
         )[0]  # fmt: skip
-        return {"text": written.text, "tokens": len(written.ids), "ended": written.ended}
+        return {"text": sample.text, "tokens": len(sample.ids), "ended": sample.ended}
 
 
-def _writes(run: Run) -> bool:
-    """Tell whether a run can go on with a text."""
+def _can_generate(run: Run) -> bool:
+    """Tell whether a run can continue a text."""
     try:
         check_it_learnt(run, Path(), "generates", "continue a text")
     except UserError:

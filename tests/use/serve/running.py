@@ -69,7 +69,7 @@ class Running:
         self.server.should_exit = True
         self.thread.join(20)
         assert not self.thread.is_alive(), "the server does not end"
-        self.service.end(5)
+        self.service.close(5)
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
@@ -131,14 +131,14 @@ class Gate:
 
     def __init__(self, server: Running) -> None:
         self.open, self.computed = threading.Event(), []  # type: ignore[var-annotated]
-        real = server.service.labels_lane.compute
+        real = server.service.label_worker.compute
 
         def held(jobs: Any) -> Any:
             assert self.open.wait(20)
-            self.computed += [job.what[0] for job in jobs]
+            self.computed += [job.payload[0] for job in jobs]
             return real(jobs)
 
-        server.service.labels_lane.compute = held
+        server.service.label_worker.compute = held
 
 
 def wait_until(what: Any, seconds: float = 10.0) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from rehead.use.serve.connections import Together
+from rehead.use.serve.connections import CoalescingTransport
 
 
 class Noted:
@@ -28,7 +28,7 @@ def test_head_and_body_go_in_one_piece_at_the_next_turn() -> None:
     noted = Noted()
 
     async def main() -> None:
-        transport = Together(cast("asyncio.Transport", noted), asyncio.get_running_loop())
+        transport = CoalescingTransport(cast("asyncio.Transport", noted), asyncio.get_running_loop())
         transport.write(b"head")
         transport.write(b"body")
         assert noted.told == []
@@ -45,7 +45,7 @@ def test_closing_sends_what_is_left_first_and_only_once() -> None:
     noted = Noted()
 
     async def main() -> None:
-        transport = Together(cast("asyncio.Transport", noted), asyncio.get_running_loop())
+        transport = CoalescingTransport(cast("asyncio.Transport", noted), asyncio.get_running_loop())
         transport.write(b"last words")
         assert not transport.is_closing()
         transport.close()

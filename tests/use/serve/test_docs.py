@@ -15,7 +15,9 @@ def test_the_limits_on_the_page_are_those_of_the_program() -> None:
     said = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([\d,.]+(?: MiB)?) \|", page, re.MULTILINE))
     assert len(said) == 11
     for name, usual in said.items():
-        value = limits.explained() if name == "explain-characters" else getattr(limits, name.replace("-", "_"))
+        value = (
+            limits.max_explain_characters() if name == "explain-characters" else getattr(limits, name.replace("-", "_"))
+        )
         number = float(usual.removesuffix(" MiB").replace(",", ""))
         assert value == (number * 2**20 if "MiB" in usual else number), name
-    assert f"({limits.explained(layers=True):,} where layers read)" in page
+    assert f"({limits.max_explain_characters(layers=True):,} where layers read)" in page

@@ -23,7 +23,7 @@ def test_with_a_token_only_its_bearers_are_served() -> None:
             {"Authorization": "Bearer \xff\xfe"},
         ):
             status, body, given = server.ask("POST", "/classify", TEXT, headers)
-            assert (status, body) == (401, {"error": "a token is needed: Authorization: Bearer TOKEN."}), headers
+            assert (status, list(body)) == (401, ["error"]), headers
             assert given["www-authenticate"] == 'Bearer realm="rehead"'
         for scheme in ("Bearer", "bearer", "BEARER"):
             assert server.post("/classify", TEXT, {"Authorization": f"{scheme} {SECRET}"})[0] == 200
@@ -98,7 +98,7 @@ def test_an_address_for_all_is_served_under_any_name_unless_they_are_named() -> 
 )
 def test_pages_of_other_sites_are_refused(origin: str, server: Running) -> None:
     status, body = server.post("/classify", TEXT, {"Origin": origin})
-    assert (status, "pages of other sites" in body["error"]) == (403, True)
+    assert (status, "--allow-origin" in body["error"]) == (403, True)
 
 
 def test_our_own_page_is_served(server: Running) -> None:
@@ -113,9 +113,10 @@ def test_pages_that_are_allowed_may_ask_and_read() -> None:
     with running(classifier(), SECRET, allow_origin=["https://friend.example"]) as server:
         asking = {**friend, "Access-Control-Request-Method": "POST", "Content-Type": ""}
         status, _, headers = server.ask("OPTIONS", "/classify", headers=asking)
-        assert status == 204
+        assert status == 200
         assert headers["access-control-allow-origin"] == "https://friend.example"
-        assert "authorization" in headers["access-control-allow-headers"]
+        assert "authorization" in headers["access-control-allow-headers"].lower()
+        assert headers["x-content-type-options"] == "nosniff"
         assert server.post("/classify", TEXT, friend)[0] == 401
         status, _, headers = server.ask("POST", "/classify", TEXT, {**friend, "Authorization": f"Bearer {SECRET}"})
         assert status == 200

@@ -45,21 +45,26 @@ def error(answer: bytes) -> str:
     return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"])
 
 
+def said(body: dict[str, str], *values: str) -> bool:
+    """Tell whether an error names all of these."""
+    return list(body) == ["error"] and all(each in body["error"] for each in values)
+
+
 def test_texts_and_characters_are_counted(server: Running) -> None:
     assert server.post("/classify", {"text": "x" * 1000})[0] == 200
-    said = "text: longer than 1,000 characters, which are the most that is taken."
-    assert server.post("/classify", {"text": "x" * 1001}) == (422, {"error": said})
+    status_, body = server.post("/classify", {"text": "x" * 1001})
+    assert (status_, said(body, "text: ", "1,000 characters")) == (422, True)
     assert server.post("/classify", {"text": "🎬" * 1000})[0] == 200, "characters, not bytes"
     assert server.post("/classify", {"texts": ["x"] * 8})[0] == 200
-    said = "texts: more than 8, which are the most that is taken at a time."
-    assert server.post("/classify", {"texts": ["x"] * 9}) == (422, {"error": said})
-    assert server.post("/classify", {"texts": ["x", "y" * 1001]})[1]["error"].startswith("texts[1]: longer than 1,000")
+    status_, body = server.post("/classify", {"texts": ["x"] * 9})
+    assert (status_, said(body, "texts: ", "8 texts")) == (422, True)
+    assert said(server.post("/classify", {"texts": ["x", "y" * 1001]})[1], "texts[1]: ", "1,000 characters")
 
 
 def test_a_body_that_says_it_is_too_large_is_refused_unread(server: Running) -> None:
     answer = server.raw(HEAD + CLOSE + b"Content-Length: 20001\r\n\r\n")
     assert status(answer) == 413
-    assert error(answer) == "the body has more than 20,000 bytes. Send fewer texts at a time."
+    assert "20,000 bytes" in error(answer)
 
 
 def test_a_chunked_body_is_counted_as_it_comes(server: Running) -> None:
@@ -165,7 +170,7 @@ def test_a_head_that_never_ends_is_refused(server: Running) -> None:
     assert status(answer) in (431, 0)  # or reset, as we went on sending
     big = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000
     assert status(server.raw(big)) == 431
-    assert "more than 65,536 bytes" in error(server.raw(big))
+    assert "65,536 bytes" in error(server.raw(big))
 
 
 def test_an_upgrade_that_nobody_offers_is_not_taken(server: Running) -> None:
@@ -173,7 +178,7 @@ def test_an_upgrade_that_nobody_offers_is_not_taken(server: Running) -> None:
     assert status(server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + upgrade + b"\r\n")) == 200
     answer = server.raw(whole("a good film", upgrade))
     assert status(answer) == 400
-    assert error(answer) == "nothing but HTTP/1.1 is spoken here. Send the request without Upgrade."
+    assert "Upgrade" in error(answer)
     assert status(server.raw(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 400
 
 
@@ -222,7 +227,7 @@ def test_a_body_shorter_than_it_says_waits_for_the_rest_and_no_longer() -> None:
     with running(classifier(), receive_seconds=0.3) as server:
         answer = server.raw(HEAD + b'Content-Length: 50\r\n\r\n{"text": "a"}')
         assert status(answer) == 408
-        assert error(answer) == "the request did not arrive whole within 0.3 s."
+        assert "0.3 s" in error(answer)
 
 
 @pytest.mark.parametrize("where", ["nothing", "head", "body", "second request", "chunks"])
@@ -283,7 +288,7 @@ def test_connections_are_counted() -> None:
         wait_until(lambda: len(server.server.server_state.connections) == 3)
         answer = server.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert status(answer) == 503
-        assert "too many connections" in error(answer)
+        assert "connections" in error(answer)
         for each in held:
             each.close()
         wait_until(lambda: not server.server.server_state.connections)
@@ -294,12 +299,12 @@ def test_a_full_queue_says_when_to_ask_again() -> None:
     with running(classifier(), queue=4, texts=4) as server, ThreadPoolExecutor(8) as pool:
         gate = Gate(server)
         first = pool.submit(server.post, "/classify", {"text": "first"})
-        wait_until(lambda: not server.service.labels_lane.empty and server.service.labels_lane.waiting == 0)
+        wait_until(lambda: not server.service.label_worker.idle and server.service.label_worker.queued_texts == 0)
         waiting = pool.submit(server.post, "/classify", {"texts": ["a", "b", "c"]})
-        wait_until(lambda: server.service.labels_lane.waiting == 3)
+        wait_until(lambda: server.service.label_worker.queued_texts == 3)
         status_, body, headers = server.ask("POST", "/classify", {"texts": ["d", "e"]})
         assert status_ == 429
-        assert body == {"error": f"too many texts wait already. Ask again in {headers['retry-after']} s."}
+        assert said(body, "queue", f"{headers['retry-after']} s")
         assert int(headers["retry-after"]) >= 1
         fits = pool.submit(server.post, "/classify", {"text": "f"})
         gate.open.set()
@@ -311,11 +316,11 @@ def test_what_takes_too_long_is_given_up_and_not_computed() -> None:
     with running(classifier(), seconds=0.3) as server, ThreadPoolExecutor(8) as pool:
         gate = Gate(server)
         first = pool.submit(server.post, "/classify", {"text": "first"})
-        wait_until(lambda: not server.service.labels_lane.empty and server.service.labels_lane.waiting == 0)
+        wait_until(lambda: not server.service.label_worker.idle and server.service.label_worker.queued_texts == 0)
         late = pool.submit(server.ask, "POST", "/classify", {"text": "late"})
         status_, body, headers = late.result()
         assert status_ == 503
-        assert body["error"].startswith("the answer took longer than 0.3 s, and was given up.")
+        assert said(body, "0.3 s")
         assert headers["retry-after"] == "1"
         assert first.result()[0] == 503
         gate.open.set()
@@ -327,19 +332,19 @@ def test_who_leaves_early_is_not_computed() -> None:
     body = json.dumps({"text": "leaves"}).encode()
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
     with running(classifier()) as server, ThreadPoolExecutor(2) as pool:
-        gate, lane = Gate(server), server.service.labels_lane
+        gate, worker = Gate(server), server.service.label_worker
         first = pool.submit(server.post, "/classify", {"text": "first"})
-        wait_until(lambda: not lane.empty and lane.waiting == 0)
+        wait_until(lambda: not worker.idle and worker.queued_texts == 0)
         leaving = [server.connect() for _ in range(20)]
         for each in leaving:
             each.sendall(request)
-        wait_until(lambda: lane.waiting == 20)
+        wait_until(lambda: worker.queued_texts == 20)
         for each in leaving[:10]:
             each.close()
         for each in leaving[10:]:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))  # by reset
             each.close()
-        wait_until(lambda: lane.waiting == 0)
+        wait_until(lambda: worker.queued_texts == 0)
         gate.open.set()
         assert first.result()[0] == 200
         assert server.post("/classify", {"text": "next"})[0] == 200
@@ -391,14 +396,14 @@ def test_sixty_four_clients_get_their_own_answers() -> None:
 def test_a_story_does_not_hold_up_labels(layered: Running) -> None:
     """While something slow is computed, labels go on."""
     began, go = threading.Event(), threading.Event()
-    real = layered.service.slow_lane.compute
+    real = layered.service.slow_worker.compute
 
     def held(jobs: object) -> object:
         began.set()
         assert go.wait(20)
         return real(jobs)  # type: ignore[arg-type]
 
-    layered.service.slow_lane.compute = held  # type: ignore[assignment]
+    layered.service.slow_worker.compute = held  # type: ignore[assignment]
     try:
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(layered.post, "/attention", {"text": "a"})
@@ -408,7 +413,7 @@ def test_a_story_does_not_hold_up_labels(layered: Running) -> None:
             go.set()
             assert slow.result()[0] == 200
     finally:
-        layered.service.slow_lane.compute = real
+        layered.service.slow_worker.compute = real
 
 
 def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) -> None:
@@ -428,7 +433,7 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: len(steps) > 2)
         connection.close()
-        wait_until(lambda: writing.service.slow_lane.empty)
+        wait_until(lambda: writing.service.slow_worker.idle)
         assert writing.post("/generate", {"tokens": 1})[0] == 200  # behind the other, whose steps are counted by then
         assert len(steps) < 30
     finally:
@@ -452,8 +457,8 @@ def test_an_explanation_that_nobody_waits_for_is_not_finished(monkeypatch: pytes
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         wait_until(lambda: len(batches) > 2)
         connection.close()
-        wait_until(lambda: server.service.slow_lane.empty)
-        assert server.post("/attention", {"text": "a"})[0] == 200  # behind it, in the same lane
+        wait_until(lambda: server.service.slow_worker.idle)
+        assert server.post("/attention", {"text": "a"})[0] == 200  # behind it, in the same worker
         assert len(batches) < 40
 
 

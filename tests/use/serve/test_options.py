@@ -28,22 +28,22 @@ def check(token: str | None = None, **options: Any) -> None:
         ({"receive_seconds": float("nan")}, "--receive-seconds=nan is out of range"),
         ({"idle_seconds": -1.0}, "--idle-seconds=-1"),
         ({"batch_wait_ms": -1.0}, r"--batch-wait-ms=-1\.0 is out of range"),
-        ({"batch_wait_ms": 2000.0, "seconds": 2.0}, "--batch-wait-ms=2000 is as long as a request may take"),
-        ({"characters": 5000, "body_bytes": 5000}, "--characters=5000 can never arrive"),
+        ({"batch_wait_ms": 2000.0, "seconds": 2.0}, "--batch-wait-ms=2000 .*--seconds=2"),
+        ({"characters": 5000, "body_bytes": 5000}, "--characters=5000 .*--body-bytes=5000"),
         (
             {"texts": 400, "body_bytes": 1000, "characters": 10},
-            "--texts=400 can never arrive",
+            "--texts=400 .*--body-bytes=1000",
         ),
-        ({"texts": 100, "queue": 99}, "--queue=99 has no room for one request of --texts=100"),
-        ({"explain_characters": 101, "characters": 100}, "--explain-characters=101 is more than --characters=100"),
+        ({"texts": 100, "queue": 99}, "--queue=99 .*--texts=100"),
+        ({"explain_characters": 101, "characters": 100}, "--explain-characters=101 .*--characters=100"),
         ({"port": 65536}, "--port=65536 is out of range"),
         ({"port": -1}, "--port=-1 is out of range"),
-        ({"host": "0.0.0.0"}, r"^--host=0\.0\.0\.0 can be reached by others, and there is no token"),
-        ({"host": "example.org"}, "can be reached by others"),
-        ({"allow_host": ["a b"]}, "--allow-host=a b is no name of a host"),
-        ({"allow_origin": ["example.org"]}, r"--allow-origin=example\.org is no origin"),
-        ({"allow_origin": ["https://example.org/"]}, "with no path"),
-        ({"allow_origin": ["*"]}, r"--allow-origin=\* is no origin"),
+        ({"host": "0.0.0.0"}, r"^--host=0\.0\.0\.0 .*--token-file.*REHEAD_TOKEN.*--insecure-no-token"),
+        ({"host": "example.org"}, r"--host=example\.org .*token"),
+        ({"allow_host": ["a b"]}, "--allow-host=a b "),
+        ({"allow_origin": ["example.org"]}, r"--allow-origin=example\.org "),
+        ({"allow_origin": ["https://example.org/"]}, "--allow-origin=https://example.org/ .*path"),
+        ({"allow_origin": ["*"]}, r"--allow-origin=\* "),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
@@ -60,7 +60,7 @@ def test_what_can_be_is_taken() -> None:
 
 
 def test_a_token_and_none_contradict_each_other() -> None:
-    with pytest.raises(UserError, match="--insecure-no-token contradicts the token"):
+    with pytest.raises(UserError, match="--insecure-no-token"):
         check(SECRET, insecure_no_token=True)
 
 
@@ -82,19 +82,19 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
     assert find_token(file, {}) == SECRET
     assert find_token(None, {"REHEAD_TOKEN": SECRET}) == SECRET
     assert find_token(None, {}) is None
-    with pytest.raises(UserError, match="both --token-file and REHEAD_TOKEN"):
+    with pytest.raises(UserError, match="--token-file and REHEAD_TOKEN"):
         find_token(file, {"REHEAD_TOKEN": SECRET})
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "a token has letters"),
-        (b"short", "the token has 5 characters; 16 to 4096"),
-        (b"a" * 5000, "the token has 4097 characters"),
+        (b"", "letters, digits"),
+        (b"short", "5 characters; 16 to 4096"),
+        (b"a" * 5000, "4097 characters"),
         (b"two words and more of them", "on one line"),
         (b"several-lines-of\nsomething", "on one line"),
-        ("ein-schlüssel-mit-ü-und-ö".encode(), "a token has letters"),
+        ("ein-schlüssel-mit-ü-und-ö".encode(), "letters, digits"),
     ],
 )
 def test_bad_tokens_are_refused_without_being_shown(content: bytes, said: str, tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_bad_tokens_are_refused_without_being_shown(content: bytes, said: str, t
 def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = str(tmp_path / "nowhere")
     for arguments, said in (
-        (["run", "--token-file", nowhere], "the token cannot be read"),
-        (["run", "--host", "0.0.0.0"], "set REHEAD_TOKEN"),
+        (["run", "--token-file", nowhere], "nowhere"),
+        (["run", "--host", "0.0.0.0"], "REHEAD_TOKEN"),
         ([nowhere, "--port", "0"], "no such run"),
     ):
         assert said in printed(capsys, "serve", *arguments, code=2)[1]

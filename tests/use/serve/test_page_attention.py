@@ -1,4 +1,4 @@
-"""Attention on the page: which token looks at which."""
+"""Attention on the page: which token attends to which."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def parts(character: str, count: int) -> list[tuple[str, str]]:
     [
         ("é 🐙 film", [("é", ""), *parts(" 🐙", 3), (" film", "")]),
         ("ã É", [*parts("ã", 2), (" ", ""), *parts("É", 2)]),
-        ("🐙" * 30, parts("🐙", 3) * 21 + [("·", "a part of a character")]),
+        ("🐙" * 30, parts("🐙", 3) * 21 + [("·", "part of a character")]),
     ],
 )
 def test_parts_of_a_character_are_shown_as_that_character(

@@ -1,1 +1,1 @@
-"""The programs that go into exported folders as predict.py, as they are: they import nothing of this package."""
+"""Programs that are copied into exported folders as predict.py; they import nothing from this package."""

@@ -1,4 +1,4 @@
-"""Label texts: `python predict.py "What a film!"`, or a text per line on standard input; JSON lines come out."""
+"""Classify texts: `python predict.py "What a film!"`, or one text per line on standard input; prints JSON lines."""
 
 import json
 import sys
@@ -13,12 +13,12 @@ from tokenizers import Tokenizer
 HERE = Path(__file__).parent
 ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
 TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-TOKENIZER.encode_special_tokens = True  # text is only ever text, also where it says </s>
+TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 
 
 def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Give each text its labels, and the probability of every label; a blank one has neither."""
+    """Predict the labels of each text, with the probability of every label; None for a blank text."""
     for text in texts:
         if not text.strip():
             yield {"labels": None, "probabilities": None}

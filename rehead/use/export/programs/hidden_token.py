@@ -1,4 +1,4 @@
-"""Guess hidden words: `python predict.py "a truly [MASK] film"` prints the likeliest tokens for every [MASK]."""
+"""Predict masked words: `python predict.py "a truly [MASK] film"` prints the most probable tokens for every [MASK]."""
 
 import json
 import sys
@@ -11,14 +11,14 @@ from tokenizers import Tokenizer
 HERE = Path(__file__).parent
 ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
 TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-TOKENIZER.encode_special_tokens = True  # text is only ever text, also where it says </s>
+TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 
 
 def predict(text: str, top: int = 5) -> list[list[tuple[str, float]]]:
-    """Give the likeliest tokens at every [MASK], which hides the space before it, too.
+    """Return the most probable tokens for every [MASK], which stands for the space before it, too.
 
-    The text is read whole, so that no [MASK] is lost; it has learnt to read ABOUT["longest"] tokens at once.
+    The text is not truncated, so that no [MASK] is lost; the model was trained on up to ABOUT["longest"] tokens.
     """
     ids = [ABOUT["end"]]  # as in training
     for number, part in enumerate(text.split("[MASK]")):

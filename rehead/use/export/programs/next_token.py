@@ -1,4 +1,4 @@
-"""Say how a text may go on: `python predict.py "the film is"` prints the likeliest next tokens with probabilities."""
+"""Predict the next token: `python predict.py "the film is"` prints the most probable tokens with probabilities."""
 
 import json
 import sys
@@ -11,12 +11,12 @@ from tokenizers import Tokenizer
 HERE = Path(__file__).parent
 ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
 TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-TOKENIZER.encode_special_tokens = True  # text is only ever text, also where it says </s>
+TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 
 
 def predict(text: str, top: int = 5) -> list[tuple[str, float]]:
-    """Give the likeliest tokens behind a text, which is read behind an end mark, as in training."""
+    """Return the most probable tokens after a text, which follows an end-of-text token, as in training."""
     ids = [ABOUT["end"], *TOKENIZER.encode(text, add_special_tokens=False).ids]
     [logits] = SESSION.run(
         ["logits"], {"ids": np.array([ids[-ABOUT["longest"] :]], np.int64)}

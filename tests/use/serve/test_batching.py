@@ -1,4 +1,4 @@
-"""A lane on its own: who is computed with whom, who is not computed at all, who is told what."""
+"""A batch worker on its own: what is computed together, what is not computed at all, which errors are raised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from rehead.use.serve.lane import FullError, GoneError, Job, Lane, LateError
+from rehead.use.serve.batching import (
+    BatchWorker,
+    ClientDisconnectedError,
+    DeadlineExceededError,
+    Job,
+    QueueFullError,
+)
 from tests.use.serve.running import wait_until
 
 
@@ -22,52 +28,54 @@ class Slate:
         self.open.set()
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
-        self.batches.append([job.what for job in jobs])
+        self.batches.append([job.payload for job in jobs])
         assert self.open.wait(10)
-        if any(job.what == "poison" for job in jobs):
+        if any(job.payload == "poison" for job in jobs):
             raise ValueError
-        return [("done", job.what) for job in jobs]
+        return [("done", job.payload) for job in jobs]
 
 
-def asked(lane: Lane, what: Any, *, texts: int = 1, characters: int = 1, seconds: float = 10.0, **how: Any) -> Any:
-    return lane.ask(what, texts=texts, characters=characters, seconds=seconds, claim=how.get("claim", {}))
+def asked(
+    worker: BatchWorker, payload: Any, *, texts: int = 1, characters: int = 1, seconds: float = 10.0, **how: Any
+) -> Any:
+    return worker.submit(payload, texts=texts, characters=characters, seconds=seconds, state=how.get("state", {}))
 
 
-async def behind(lane: Lane, slate: Slate, *what: Any, **how: Any) -> list[asyncio.Task[Any]]:
+async def behind(worker: BatchWorker, slate: Slate, *what: Any, **how: Any) -> list[asyncio.Task[Any]]:
     """Let these wait while another is being computed."""
     slate.open.clear()
     before = len(slate.batches)
-    tasks = [asyncio.ensure_future(asked(lane, "first"))]
+    tasks = [asyncio.ensure_future(asked(worker, "first"))]
     await asyncio.sleep(0)
     while len(slate.batches) == before:
         await asyncio.sleep(0.001)
-    tasks += [asyncio.ensure_future(asked(lane, each, **how)) for each in what]
+    tasks += [asyncio.ensure_future(asked(worker, each, **how)) for each in what]
     await asyncio.sleep(0)
     return tasks
 
 
 def test_what_waits_together_is_computed_together_and_answers_find_their_askers() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=10, characters=100)
+    worker = BatchWorker("x", slate, capacity=10, batch_characters=100)
 
     async def main() -> list[Any]:
-        tasks = await behind(lane, slate, "a", "b", "c")
-        assert lane.waiting == 3
+        tasks = await behind(worker, slate, "a", "b", "c")
+        assert worker.queued_texts == 3
         slate.open.set()
         return await asyncio.gather(*tasks)
 
     assert asyncio.run(main()) == [("done", each) for each in ("first", "a", "b", "c")]
     assert slate.batches == [["first"], ["a", "b", "c"]]
-    assert lane.empty
+    assert worker.idle
 
 
 def test_a_batch_holds_so_many_characters_but_one_job_at_least() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=10, characters=10)
+    worker = BatchWorker("x", slate, capacity=10, batch_characters=10)
 
     async def main() -> None:
-        tasks = await behind(lane, slate, "a", "b", "c", characters=5)
-        tasks.append(asyncio.ensure_future(asked(lane, "long", characters=50)))
+        tasks = await behind(worker, slate, "a", "b", "c", characters=5)
+        tasks.append(asyncio.ensure_future(asked(worker, "long", characters=50)))
         await asyncio.sleep(0)
         slate.open.set()
         await asyncio.gather(*tasks)
@@ -78,17 +86,17 @@ def test_a_batch_holds_so_many_characters_but_one_job_at_least() -> None:
 
 def test_no_room_is_said_at_once_and_room_comes_back() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=4, characters=100)
+    worker = BatchWorker("x", slate, capacity=4, batch_characters=100)
 
     async def main() -> None:
-        tasks = await behind(lane, slate, "a", texts=3)
-        with pytest.raises(FullError) as full:
-            await asked(lane, "b", texts=2)
-        assert full.value.seconds >= 1
-        tasks.append(asyncio.ensure_future(asked(lane, "c", texts=1)))
+        tasks = await behind(worker, slate, "a", texts=3)
+        with pytest.raises(QueueFullError) as full:
+            await asked(worker, "b", texts=2)
+        assert full.value.retry_after >= 1
+        tasks.append(asyncio.ensure_future(asked(worker, "c", texts=1)))
         slate.open.set()
         await asyncio.gather(*tasks)
-        await asked(lane, "d", texts=4)
+        await asked(worker, "d", texts=4)
 
     asyncio.run(main())
     assert [each for batch in slate.batches for each in batch] == ["first", "a", "c", "d"]
@@ -96,14 +104,14 @@ def test_no_room_is_said_at_once_and_room_comes_back() -> None:
 
 def test_what_is_late_is_not_computed_and_makes_room() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=2, characters=100)
+    worker = BatchWorker("x", slate, capacity=2, batch_characters=100)
 
     async def main() -> None:
-        tasks = await behind(lane, slate, "late", texts=2, seconds=0.05)
-        with pytest.raises(LateError):
+        tasks = await behind(worker, slate, "late", texts=2, seconds=0.05)
+        with pytest.raises(DeadlineExceededError):
             await tasks.pop()
-        assert lane.waiting == 0
-        tasks.append(asyncio.ensure_future(asked(lane, "next", texts=2)))
+        assert worker.queued_texts == 0
+        tasks.append(asyncio.ensure_future(asked(worker, "next", texts=2)))
         await asyncio.sleep(0)
         slate.open.set()
         await asyncio.gather(*tasks)
@@ -114,14 +122,14 @@ def test_what_is_late_is_not_computed_and_makes_room() -> None:
 
 def test_what_is_late_while_it_is_computed_is_told_so() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=2, characters=100)
+    worker = BatchWorker("x", slate, capacity=2, batch_characters=100)
 
     async def main() -> None:
         slate.open.clear()
-        with pytest.raises(LateError):
-            await asked(lane, "slow", seconds=0.05)
+        with pytest.raises(DeadlineExceededError):
+            await asked(worker, "slow", seconds=0.05)
         slate.open.set()
-        assert await asked(lane, "next") == ("done", "next")
+        assert await asked(worker, "next") == ("done", "next")
 
     asyncio.run(main())
 
@@ -129,24 +137,24 @@ def test_what_is_late_while_it_is_computed_is_told_so() -> None:
 @pytest.mark.parametrize("how", ["dropped by the connection", "cancelled"])
 def test_who_leaves_costs_nothing(how: str) -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=100)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=100)
 
     async def main() -> None:
-        claim: dict[str, Any] = {}
-        tasks = await behind(lane, slate, "stays")
-        leaves = asyncio.ensure_future(asked(lane, "leaves", claim=claim))
+        state: dict[str, Any] = {}
+        tasks = await behind(worker, slate, "stays")
+        leaves = asyncio.ensure_future(asked(worker, "leaves", state=state))
         await asyncio.sleep(0)
         if how == "cancelled":
             leaves.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await leaves
         else:
-            own, job = claim["job"]
-            own.drop(job, GoneError())
-            with pytest.raises(GoneError):
+            own, job = state["job"]
+            own.cancel(job, ClientDisconnectedError())
+            with pytest.raises(ClientDisconnectedError):
                 await leaves
-        assert lane.waiting == 1
-        assert claim == {}
+        assert worker.queued_texts == 1
+        assert state == {}
         slate.open.set()
         await asyncio.gather(*tasks)
 
@@ -156,10 +164,10 @@ def test_who_leaves_costs_nothing(how: str) -> None:
 
 def test_only_the_one_to_blame_fails() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=100)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=100)
 
     async def main() -> list[Any]:
-        tasks = await behind(lane, slate, "a", "poison", "b")
+        tasks = await behind(worker, slate, "a", "poison", "b")
         slate.open.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -171,11 +179,11 @@ def test_only_the_one_to_blame_fails() -> None:
 def test_one_asker_alone_never_waits_for_company() -> None:
     """The wait is far longer than the test: whoever waited would not be done."""
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=100, wait=60.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=60.0)
 
     async def main() -> None:
         for number in range(20):
-            assert await asyncio.wait_for(asked(lane, number), 10) == ("done", number)
+            assert await asyncio.wait_for(asked(worker, number), 10) == ("done", number)
 
     asyncio.run(main())
 
@@ -183,14 +191,14 @@ def test_one_asker_alone_never_waits_for_company() -> None:
 def test_where_several_ask_all_the_time_they_are_computed_together() -> None:
     """Two askers, each of whom asks again when answered: without the wait, they would take turns for ever."""
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=100, wait=5.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=5.0)
 
     async def asker(name: str) -> None:
         for _ in range(10):
-            await asked(lane, name)
+            await asked(worker, name)
 
     async def main() -> None:
-        tasks = await behind(lane, slate, "a", "b")
+        tasks = await behind(worker, slate, "a", "b")
         slate.open.set()
         await asyncio.gather(*tasks)
         await asyncio.gather(asker("a"), asker("b"))
@@ -201,32 +209,32 @@ def test_where_several_ask_all_the_time_they_are_computed_together() -> None:
 
 def test_after_a_pause_there_is_no_company_to_wait_for() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=100, wait=60.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=60.0)
 
     async def main() -> None:
-        tasks = await behind(lane, slate, "a", "b")
+        tasks = await behind(worker, slate, "a", "b")
         slate.open.set()
         await asyncio.gather(*tasks)
         await asyncio.sleep(0.2)
-        await asyncio.wait_for(asked(lane, "alone"), 10)
+        await asyncio.wait_for(asked(worker, "alone"), 10)
 
     asyncio.run(main())
 
 
 def test_ending_finishes_what_waits_and_takes_nothing_more() -> None:
     slate = Slate()
-    lane = Lane("x", slate, room=9, characters=1)
+    worker = BatchWorker("x", slate, capacity=9, batch_characters=1)
 
     async def main() -> list[Any]:
-        tasks = await behind(lane, slate, "a", "b")
-        ending = asyncio.get_running_loop().run_in_executor(None, lane.end, 10)
+        tasks = await behind(worker, slate, "a", "b")
+        ending = asyncio.get_running_loop().run_in_executor(None, worker.close, 10)
         await asyncio.sleep(0.05)
-        with pytest.raises(FullError):
-            await asked(lane, "c")
+        with pytest.raises(QueueFullError):
+            await asked(worker, "c")
         slate.open.set()
         done = await asyncio.gather(*tasks)
         await ending
         return done
 
     assert asyncio.run(main()) == [("done", "first"), ("done", "a"), ("done", "b")]
-    wait_until(lambda: not lane.alive)
+    wait_until(lambda: not worker.alive)

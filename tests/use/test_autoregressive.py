@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rehead.model import Model
-from rehead.use.continuing import continuations, window_begin
-from rehead.use.sampling import Chooser, Sampling
+from rehead.use.autoregressive import generate_tokens, window_begin
+from rehead.use.sampling import Sampler, Sampling
 from tests.model.conftest import alive, miniature
 from tests.model.test_cache import SHAPES
 
@@ -33,9 +33,9 @@ def written(
     prompt: list[int] = PROMPT,
     **how: Any,
 ) -> list[list[int]]:
-    chooser = Chooser(Sampling(**how), prompt, n=n, seed=1, end=END, forbidden=forbidden)
+    sampler = Sampler(Sampling(**how), prompt, n=n, seed=1, end=END, forbidden=forbidden)
     samples: list[list[int]] = [[] for _ in range(n)]
-    for step in continuations(model, prompt, chooser, tokens=tokens, window=model.config.maxlen, cached=cached):
+    for step in generate_tokens(model, prompt, sampler, tokens=tokens, window=model.config.maxlen, cached=cached):
         for sample, token in step:
             samples[sample].append(token)
     return samples
