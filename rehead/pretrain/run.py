@@ -1,11 +1,11 @@
 """Text → tokenizer → tokens → objectives → a run.
 
     RUN/
-      pretrain.json        options and fingerprints, while the run is going on: what --resume compares with
-      tokenizer.json, tokens/   made before the first step; tokens/ goes when the run is done
+      pretrain.json        options and fingerprints, until the run is done: what --resume compares with
+      tokenizer.json, tokens/   made before the first step; tokens/ is deleted when the run is done
       metrics.jsonl, curves.png, curves.svg
-      checkpoints/         the last one, and the model that did best on the held-out part
-      config.json, model.safetensors   when it is done: from here on `rehead.load` reads it
+      checkpoints/         the last one, and the best model in validation
+      config.json, model.safetensors   when it is done: then `rehead.load` reads it
 
 Under torchrun the first process prepares and writes; the others wait, then read what it made.
 """
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
-# Of what the base learns how its documents lie, at most: documents, tokens, and tokens where layers read them.
+# Sample that the statistics of document vectors are estimated from, at most: documents, tokens, tokens in layers.
 SAMPLE_DOCUMENTS, SAMPLE_TOKENS, SAMPLE_IN_LAYERS = 20_000, 5_000_000, 300_000
-LEAST, LITTLE = 100, 1_000_000  # tokens; with fewer there is no run, or the user is told not to expect much
+LEAST, LITTLE = 100, 1_000_000  # tokens: fewer are refused, or get a warning
 
 
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
@@ -71,7 +71,7 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
 
 
 def run_pretraining(options: PretrainOptions) -> Run | None:
-    """Pretrain; give the run, or None in the processes that did not write it."""
+    """Pretrain; give the run, or None in all processes but the first."""
     check_training(options)
     check_pretraining(options)
     stages = stages_of(options)
@@ -105,7 +105,7 @@ class Opened(NamedTuple):
 
 
 def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
-    """Give a function that tells the user a line, once, unless they want to hear nothing."""
+    """Give a function that prints a line to stderr, in the first process and unless --quiet."""
 
     def say(line: str) -> None:
         if world.first and not options.quiet:
@@ -115,7 +115,7 @@ def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
 
 
 def _open(options: PretrainOptions, *, resume: bool) -> Opened:
-    """Look at the text, and make the run's directory or find it again."""
+    """Fingerprint the text, and create the run's directory or reopen it."""
     reading = read_options(options, ReadOptions)
     texts = Texts(options.texts, reading)
     fingerprint = texts.fingerprint()
@@ -123,7 +123,7 @@ def _open(options: PretrainOptions, *, resume: bool) -> Opened:
 
 
 def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say: Callable[[str], None]) -> Prepared:
-    """Make, or find again, the tokenizer and the tokens."""
+    """Make the tokenizer and the token store, or reopen them."""
     if opened is not None:
         texts, fingerprint, known = opened
         tokenizer = Tokenizer.load(options.out / TOKENIZER) if known else _tokenizer(options, texts)
@@ -139,7 +139,7 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
         store = TokenStore.open(options.out / TOKENS)
     train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
     if (tokens := int(train.offsets[-1])) < LEAST:
-        raise UserError(f"The text has {tokens:,} tokens to learn from: too few for anything. Give more text.")
+        raise UserError(f"The text has {tokens:,} tokens to learn from: at least {LEAST} are needed. Give more text.")
     return Prepared(tokenizer, train, valid, fingerprint)
 
 
@@ -176,7 +176,7 @@ def _introduce(
     count = sum(each.numel() for each in model.parameters())
     say(f"{len(prepared.train):,} documents, {tokens:,} tokens; {len(prepared.valid):,} documents held out")
     if tokens < LITTLE:
-        say(f"note: {tokens:,} tokens are little to learn from. From about {LITTLE:,} on, pretraining begins to pay.")
+        say(f"note: {tokens:,} tokens are little text: pretraining starts to help from about {LITTLE:,} tokens.")
     plans = [f"{each.objective.name} for {each.budget}" for each in phases]
     say(f"training {model.config.learning_part} ({count:,} parameters): {', then '.join(plans)}")
     if model.config.nlayers and not any(spec.trains_layers for spec in specs_of(stages)):
@@ -199,7 +199,7 @@ def _finish(
     state: State,
     say: Callable[[str], None],
 ) -> Run | None:
-    """Write the run: weights, configuration, curves; then tidy up."""
+    """Write the run (weights, configuration, learning curves), then clean up."""
     model = gather_model(objective.model, sharded=options.shard)
     if not world.first:
         world.wait()
@@ -225,7 +225,7 @@ def _finish(
     run = Run(model, prepared.tokenizer, None, details)
     try:
         save_into(run, options.out)
-    except ConfigError as error:  # nothing but weights that are not finite: the last step's loss was, before it
+    except ConfigError as error:  # weights that are not finite: the last step diverged after its loss was checked
         raise UserError(f"{error} Training has diverged. Start again (--overwrite) with a lower --lr.") from error
     except UserError as error:
         raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
@@ -236,14 +236,14 @@ def _finish(
 
 
 def _sample(train: StorePart, tokens: int, seed: int) -> list[NDArray[np.int64]]:
-    """Draw documents of about so many tokens."""
-    order = shuffled(np.arange(len(train)), len(train), seed, Stream.SPREAD_SAMPLE)[:SAMPLE_DOCUMENTS]
+    """Sample documents of about so many tokens in total."""
+    order = shuffled(np.arange(len(train)), len(train), seed, Stream.STATISTICS_SAMPLE)[:SAMPLE_DOCUMENTS]
     enough = int(np.searchsorted(np.cumsum(train.lengths[order]), tokens)) + 1
     return [np.asarray(train[int(each)], np.int64) for each in order[:enough]]
 
 
 def _draw(out: Path, say: Callable[[str], None]) -> None:
-    """Draw the curves where matplotlib is there; a run is none the worse without."""
+    """Draw the learning curves, if matplotlib is installed."""
     try:
         curves.save(out / "metrics.jsonl", out)
     except UserError as error:

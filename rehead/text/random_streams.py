@@ -39,7 +39,7 @@ class Stream(IntEnum):
     # rehead/pretrain: n-grams and documents
     NGRAM_COUNT = 20  # the sample of documents whose n-grams are counted
     DOCUMENT_ORDER = 21  # the order of the documents of an epoch
-    SPREAD_SAMPLE = 21  # the sample of documents that the spread of a base is measured on: (seed, stream) is its key
+    STATISTICS_SAMPLE = 21  # the documents that the statistics of a base are measured on: (seed, stream) is its key
     CANDIDATES = 22  # the n-grams that a step's documents are told from
     TARGETS = 23  # the n-grams of a document that are its targets
     DOCUMENT_STRETCH = 24  # the stretch of a document that layers read

@@ -1,14 +1,14 @@
-"""Checkpoints: everything a run needs to go on as if nothing had happened.
+"""Checkpoints: everything needed to resume a run exactly.
 
     RUN/checkpoints/step-000123/
       model.safetensors       the objective's parameters and buffers: the model and the heads of its own
       optimizer.safetensors   the optimizers' state, by parameter
-      state.json              step, tokens, seconds, best so far: all else that the loop knows
+      state.json              the rest of the loop's state: step, tokens, seconds, best validation
       MANIFEST.json           sha256 of each file, and its own
 
-A checkpoint is there whole or not at all (`rehead.disk.whole_directory`). Reading believes nothing: the newest one
-whose digests are right is used; others are named and passed over. Data order and dropout are functions of the step's
-number, so no generator has a state to keep.
+A checkpoint is there whole or not at all (`rehead.disk.whole_directory`). Resuming uses the newest one whose digests
+match; damaged ones are reported and skipped. Data order and dropout are functions of the step number, so there is no
+state of a random generator to save.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass
 class Checkpoint:
-    """What stands in a checkpoint."""
+    """The content of a checkpoint."""
 
     model: Tensors
     optimizer: Tensors
@@ -81,9 +81,9 @@ def load(path: Path) -> Checkpoint:
 
 
 def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """Read the newest good checkpoint; say which ones were passed over, and why. None if there is none at all.
+    """Read the newest intact checkpoint; say which ones were skipped, and why. None if there is no checkpoint.
 
-    Where there are some and none is good, the user decides whether all is to be done again.
+    If all of them are damaged, raises: the user decides whether to start again.
     """
     why = None
     for path in reversed(listed(folder)):
@@ -91,9 +91,9 @@ def newest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
             return load(path)
         except DamagedError as error:  # noqa: PERF203 (a handful, and each costs a read from disk)
             why = error
-            say(f"passed over a damaged checkpoint: {error}")
+            say(f"skipped a damaged checkpoint: {error}")
     if why is not None:
-        raise DamagedError(f"{why} There is no good checkpoint in {folder}. Start again with --overwrite.")
+        raise DamagedError(f"{why} There is no intact checkpoint in {folder}. Start again with --overwrite.")
     return None
 
 
@@ -106,12 +106,12 @@ def listed(folder: Path) -> list[Path]:
 
 
 def clear(folder: Path, keep: int) -> None:
-    """Delete all but the last `keep` checkpoints, and what a process that was killed left half written."""
+    """Delete all but the last `keep` checkpoints, and the partial files of killed processes."""
     _delete(folder, listed(folder)[:-keep])
 
 
 def clear_after(folder: Path, step: int) -> None:
-    """Delete the checkpoints after a step: damaged ones, when a run goes on from there."""
+    """Delete the checkpoints after a step: damaged ones, when a run is resumed from there."""
     _delete(folder, [path for path in listed(folder) if int(path.name.removeprefix("step-")) > step])
 
 
@@ -123,20 +123,20 @@ def clear_but(folder: Path, steps: Collection[int]) -> None:
 def _delete(folder: Path, paths: Iterable[Path]) -> None:
     clear_leftovers(folder)
     for path in paths:
-        # Out of sight first: half a deletion must not look like a checkpoint.
+        # Rename first: a half-deleted directory must not look like a checkpoint.
         hidden = path.with_name(f".{path.name}.gone")
         path.rename(hidden)
         shutil.rmtree(hidden, ignore_errors=True)
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Delete what a process that was killed left half written or half deleted."""
+    """Delete what killed processes left half written or half deleted."""
     for left_over in (*folder.glob(".step-*.partial"), *folder.glob(".step-*.gone"), *folder.glob(".step-*.old")):
         shutil.rmtree(left_over, ignore_errors=True)
 
 
 def put_back(tensors: Mapping[str, Tensor], into: Mapping[str, Tensor], what: str) -> None:
-    """Check that names, shapes and types are those expected; say what is not."""
+    """Check that names, shapes and types match; raise `DamagedError` for the first that does not."""
     if missing := sorted(into.keys() - tensors.keys()):
         raise DamagedError(f"{what}: {missing[0]} is missing.")
     if extra := sorted(tensors.keys() - into.keys()):

@@ -1,8 +1,7 @@
-"""The curves of a run, out of its `metrics.jsonl`: what was learnt, and when.
+"""The learning curves of a run, drawn from its `metrics.jsonl`.
 
-Left the loss, of training (thin: as written down; thick: smoothed) and of the held-out part; right what else the
-held-out part was asked, if anything: perplexity or accuracy. Phases follow each other along the axis, with a line
-between them.
+Left: the training loss (thin: as logged; thick: smoothed) and the held-out loss. Right, where there is one: another
+held-out metric, accuracy or perplexity. Phases follow each other along the x-axis, with a dotted line between them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SHOWN = ("accuracy", "perplexity", "next_accuracy")  # of what validation report
 
 
 def draw(metrics: Path) -> Figure:
-    """Draw the curves of a run."""
+    """Draw the learning curves of a run."""
     lines = read(metrics)
     with style():
         named = _measured(lines)
@@ -62,7 +61,7 @@ def _loss(axes: Axes, lines: list[dict[str, Any]]) -> None:
 
 
 def _measured(lines: list[dict[str, Any]]) -> str | None:
-    """Name what the held-out part was asked beside the loss: the first of `SHOWN`; None if that is all."""
+    """Name the held-out metric to draw beside the loss: the first of `SHOWN`; None if there is none."""
     names = [name for line in lines if line["kind"] == "valid" for name in line if name.rpartition(".")[2] in SHOWN]
     return min(names, key=lambda name: SHOWN.index(name.rpartition(".")[2]), default=None)
 
@@ -89,7 +88,7 @@ def _series(
 
 
 def _borders(lines: list[dict[str, Any]]) -> list[float]:
-    """Where one objective ends and the next begins."""
+    """Find where one objective ends and the next begins."""
     ends: list[float] = []
     for before, after in pairwise(lines):
         if before["objective"] != after["objective"]:
@@ -98,7 +97,7 @@ def _borders(lines: list[dict[str, Any]]) -> list[float]:
 
 
 def _smooth(values: list[float]) -> list[float]:
-    """Mean over the neighbours of each value, a fortieth of the curve to either side."""
+    """Smooth by a moving average over a fortieth of the curve to either side."""
     reach = len(values) // 40
     windows = [values[max(0, at - reach) : at + reach + 1] for at in range(len(values))]
     return [sum(window) / len(window) for window in windows]

@@ -1,14 +1,14 @@
-"""Adagrad with one step size per row, for big tables of which a step touches few rows.
+"""Row-wise Adagrad, with one step size per row, for large tables of which a step touches few rows.
 
 A step reads and writes the rows that it touched and nothing else: of a table of 270,000 rows of 128 values a batch of
 64 reviews touches about 10,000, and going over the whole table instead would take 25 times the memory traffic, which
 is all the cost there is. One sum of squares is kept per row, not per value: the state is as small as a column.
 
-A row's first steps are damped: its sum of squares starts at `floor` times what a row's gradient had on average in the
-first step of its table. Without that, a row that is met for the first time moves as far as one that is met daily, in
-the direction of a single document. In `document` it gave 0.3 to 0.9 points, one seed (docs/pretraining.md).
+A row's first steps are damped: its sum of squares starts at `floor` times the mean over the rows of the table's first
+step. Without that, a row that is updated for the first time moves as far as one that is updated often, in the direction
+of a single document. In `document` it gave 0.3 to 0.9 points, one seed (docs/pretraining.md).
 
-Gradients may be sparse or dense; both move the weights alike. On a CPU every operation is deterministic to the bit.
+Gradients may be sparse or dense, with the same result. On a CPU every operation is deterministic to the bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-TINY = 1e-30  # a row that never had a gradient does not divide zero by zero
+TINY = 1e-30  # avoids dividing zero by zero for a row that never had a gradient
 
 
 class RowAdagrad(torch.optim.Optimizer):
@@ -32,9 +32,9 @@ class RowAdagrad(torch.optim.Optimizer):
         floor: float = 10.0,
         rates: Mapping[nn.Parameter, Tensor] | None = None,
     ) -> None:
-        """Move tables of shape (rows, width). State: `squares` (rows,) for each.
+        """Train tables of shape (rows, width). State: `squares` (rows,) for each.
 
-        `rates` may hold, for some tables, a factor for each row's step: (rows,).
+        `rates` may hold, for some tables, a learning-rate multiplier per row: (rows,).
         """
         super().__init__(params, {"lr": lr, "floor": floor})
         self.rates = dict(rates or {})
@@ -47,7 +47,7 @@ class RowAdagrad(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move the rows that have a gradient."""
+        """Update the rows that have a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -71,7 +71,7 @@ class RowAdagrad(torch.optim.Optimizer):
             squares += new
             table.addcmul_(values, self._sizes(table, squares, slice(None)), value=-lr)
             return
-        # A row stands in `rows` once, so adding by index is the same in any order.
+        # Each row occurs once in `rows`, so the order of `index_add_` does not matter.
         squares.index_add_(0, rows, new)
         table.index_add_(0, rows, values * self._sizes(table, squares, rows), alpha=-lr)
 

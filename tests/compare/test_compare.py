@@ -42,8 +42,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bases")
     (folder / "texts.txt").write_text("\n".join(reviews(200, seed=77).texts), encoding="utf-8")
     pretrain(
-        folder / "texts.txt", out=folder / "tiny", preset="small", nhid=16, nlayers=1, nhead=2, vocab=300, epochs=1,
-        quiet=True,
+        folder / "texts.txt", out=folder / "tiny", preset="small", objective="bag", nhid=16, nlayers=1, nhead=2,
+        vocab=300, epochs=1, quiet=True,
     )  # fmt: skip
     return folder / "tiny"
 

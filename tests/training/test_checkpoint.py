@@ -153,7 +153,7 @@ def test_the_one_before_a_damaged_one_is_used_and_the_user_is_told(
     damage(broken.out / CHECKPOINTS / "step-000008" / name)
     run_pretraining(broken)
     said = capfd.readouterr().err
-    assert "passed over a damaged checkpoint" in said
+    assert "a damaged checkpoint: " in said
     assert "step-000008" in said
     assert "resuming at step 6" in said
     assert left(broken.out) == straight(text, tmp_path / "straight")
@@ -162,7 +162,7 @@ def test_the_one_before_a_damaged_one_is_used_and_the_user_is_told(
 def test_when_all_are_damaged_the_user_decides(broken: PretrainOptions, tmp_path: Path) -> None:
     for path in checkpoint.listed(broken.out / CHECKPOINTS):
         flipped(path / "optimizer.safetensors")
-    with pytest.raises(UserError, match=r"There is no good checkpoint in .*--overwrite"):
+    with pytest.raises(UserError, match=r"no intact checkpoint in .*--overwrite"):
         run_pretraining(broken)
     assert len(checkpoint.listed(broken.out / CHECKPOINTS)) == 2  # nothing was deleted
 
@@ -239,6 +239,6 @@ def test_state_of_another_optimizer_is_refused() -> None:
 
 def test_too_few_tokens_are_refused(tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("two words\nthree small words\n", encoding="utf-8")
-    with pytest.raises(UserError, match="too few for anything"):
+    with pytest.raises(UserError, match="tokens to learn from"):
         run_pretraining(small(tmp_path / "two.txt", tmp_path / "run"))
     assert not any((tmp_path / "run").iterdir())

@@ -189,7 +189,7 @@ def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text
     [
         ("", {}, "no document|empty"),
         ("one line only\n", {"objective": "causal"}, "single document"),
-        ("a\nb\nc\n", {}, "too few for anything"),
+        ("a\nb\nc\n", {}, "tokens to learn from"),
         ("all the letters of a line\n" * 40, {"length": 2048, "batch": 2048}, "fewer than a row of 2,048"),
         ("a\nb\nc\n", {"objective": "masked", "next_sentence": True, "length": 8}, "leaves no room for two sentences"),
     ],
