@@ -24,46 +24,49 @@ if TYPE_CHECKING:
 
 @dataclass
 class GenerateOptions(CommonOptions):
-    """Continue a text with a run that was pretrained with --objective causal or hybrid."""
+    """Generate text with a run that was pretrained with --objective causal or hybrid."""
+
+    GROUP = "sampling"
+    MOST_USED = ("prompt", "tokens", "n", "temperature", "seed")
 
     run: Path = positional()
-    "The run that writes."
+    "Run pretrained with --objective causal or hybrid."
 
-    prompt: str | None = flag(None, metavar="TEXT")
-    "The text to continue; - reads it from standard input. Left out: the beginning of a new text."
+    prompt: str | None = flag(None, metavar="TEXT", group="reads")
+    "Text to continue; - reads it from standard input (default: start a new text)."
 
     tokens: int = flag(100, metavar="N")
-    "Write at most this many tokens; the model may end the text before."
+    "Maximum number of tokens to generate; the model may end the text earlier."
 
     n: int = flag(1, metavar="N")
-    "How many samples to write; they differ in their random numbers."
+    "Number of samples to generate."
 
     temperature: float = flag(0.8, metavar="T")
-    "Below 1 the likely becomes likelier, above 1 the choice is wilder; 0 always takes the likeliest token."
+    "Sampling temperature: lower is more predictable, higher more random; 0 is greedy decoding."
 
     greedy: bool = False
-    "Always take the likeliest token: the same as --temperature 0."
+    "Greedy decoding: always take the most likely token, as with --temperature 0."
 
     top_k: int | None = flag(None, metavar="K")
-    "Choose among the K likeliest tokens."
+    "Top-k sampling: sample from the K most likely tokens (default: no such limit)."
 
     top_p: float = flag(0.95, metavar="P")
-    "Choose among the fewest of the likeliest tokens that together have the probability P; 1: among all."
+    "Nucleus sampling: sample from the smallest set of most likely tokens with total probability P; 1 disables it."
 
     repetition_penalty: float = flag(1.0, metavar="R")
-    "Make tokens that were there less likely: 1.1 a little, 1.5 much; 1 not at all."
+    "Penalty on tokens that occurred before: 1.1 is mild, 1.5 strong; 1 disables it."
 
     no_repeat_ngram: int | None = flag(None, metavar="N")
-    "Never write a run of N tokens that was there."
+    "Never repeat an n-gram of N tokens (default: repetition is allowed)."
 
-    seed: int = 0
-    "Where the random numbers come from: the same seed, the same text."
+    seed: int = flag(0, metavar="N")
+    "Random seed."
 
-    cache: bool = True
-    "Keep what has been read. --no-cache reads all of it again for every token: the same text, slowly."
+    cache: bool = flag(True, group="hardware")
+    "Key-value cache; --no-cache recomputes the whole text for every token: the same output, but slower."
 
-    json: bool = False
-    "Print one JSON document, when all is written."
+    json: bool = flag(False, group="writes")
+    "Print a JSON document once all samples are complete."
 
 
 @dataclass

@@ -12,19 +12,22 @@ from rehead.options import CommonOptions, flag, positional
 
 @dataclass(kw_only=True)
 class ExportOptions(CommonOptions):
-    """Write a run as ONNX, with its tokenizer, its labels and a small program that uses them."""
+    """Export a run to ONNX, with its tokenizer, its labels and a small program that uses them."""
+
+    GROUP = "writes"
+    MOST_USED = ("format", "out", "overwrite")
 
     run: Path = positional()
-    "A classifier, or a pretrained run with a language-model head."
+    "Classifier, or pretrained run with a language-model head."
 
     format: Literal["onnx", "onnx-int8"] = "onnx"
-    "Weights as they are (float32), or in a quarter of the space (int8), which changes probabilities a little."
+    "onnx: float32 weights; onnx-int8: quantized weights, a quarter of the size, with slightly different probabilities."
 
     out: Path = flag(metavar="DIR")
-    "The folder to write."
+    "Output directory."
 
     overwrite: bool = False
-    "Replace an exported folder that is already there."
+    "Replace an existing export."
 
 
 def command(options: ExportOptions) -> None:

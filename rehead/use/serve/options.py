@@ -26,47 +26,49 @@ BODY_EACH = 3  # bytes of the smallest text in a list: "",
 
 @dataclass(kw_only=True)
 class Limits:
-    """What a server takes, and how long it waits: everything that is bounded."""
+    """Limits on what clients can send, and how long the server waits."""
+
+    GROUP = "limits"
 
     body_bytes: int = flag(2**20, metavar="N")
-    "Bytes of a request's body, counted as they arrive; more is refused before it is read (413)."
+    "Maximum size of a request body in bytes; a larger one is rejected before it is read (413)."
 
     texts: int = flag(256, metavar="N")
-    "Texts in one request (422)."
+    "Maximum number of texts per request (422)."
 
     characters: int = flag(100_000, metavar="N")
-    "Characters of one text, counted before it is tokenized (422)."
+    "Maximum number of characters per text, checked before tokenization (422)."
 
     explain_characters: int | None = flag(None, metavar="N")
-    """Characters of a text that is to be explained or continued (422); usual: 20,000, or 2,000 to be explained where
-    layers read, or --characters if that is less."""
+    """Maximum number of characters of a text to explain or to continue (422) (default: 20,000; 2,000 to explain with
+    layers; at most --characters)."""
 
     generate_tokens: int = flag(400, metavar="N")
-    "Tokens that one request may have written (422)."
+    "Maximum number of generated tokens per request (422)."
 
     queue: int = flag(1024, metavar="N")
-    "Texts that may wait; when there is no room, the answer is 429, with Retry-After."
+    "Maximum number of texts in the queue; when it is full, the answer is 429 with Retry-After."
 
     slow_queue: int = flag(64, metavar="N")
-    "Requests that may wait for an explanation, attention or a generated text; beyond them 429 as well."
+    "Maximum number of queued requests for explanations, attention or generated text; beyond it, the answer is 429."
 
     seconds: float = flag(30.0, metavar="S")
-    "Time for an answer, once the request has arrived whole; then 503, and its work is dropped."
+    "Timeout for computing an answer after the request has been received; then the answer is 503."
 
     receive_seconds: float = flag(10.0, metavar="S")
-    "Time for a request to arrive whole (408), and for an answer to be taken."
+    "Timeout for receiving a request (408), and for sending the answer."
 
     idle_seconds: float = flag(60.0, metavar="S")
-    "How long a connection may stay open between two requests."
+    "Keep-alive timeout: how long a connection may be idle between requests."
 
     connections: int = flag(512, metavar="N")
-    "Connections at a time; further ones get 503 and are closed."
+    "Maximum number of open connections; further ones get 503 and are closed."
 
     batch_characters: int = flag(200_000, metavar="N")
-    "Texts that wait are computed together, up to about this many characters; a single request may be longer."
+    "Dynamic batching: queued texts are computed together up to about this many characters."
 
     batch_wait_ms: float = flag(2.0, metavar="MS")
-    "How long a server with several askers waits for company; one asker alone never waits. 0: not at all."
+    "Dynamic batching: how long to wait for further requests while several clients are active; 0 disables waiting."
 
     def explained(self, *, layers: bool = False) -> int:
         """How many characters a text may have that is to be explained (where layers read, or not) or continued."""
@@ -115,31 +117,35 @@ class Limits:
 
 @dataclass(kw_only=True)
 class ServeOptions(Limits, CommonOptions):
-    """Serve a run over HTTP, with a page to try it."""
+    """Serve a run over HTTP, with a web page to try it."""
+
+    GROUP = "other"
+    MOST_USED = ("host", "port", "token_file", "insecure_no_token", "log_requests")
 
     run: Path = positional()
-    "A classifier that rehead finetune made, or a run that writes (for its generator)."
+    "Classifier made by rehead finetune, or run pretrained with --objective causal or hybrid."
 
     host: str = "127.0.0.1"
-    "The address to listen on. One that is not of this machine alone needs a token."
+    "Address to listen on. An address that other machines can reach requires a token."
 
     port: int = 8000
-    "The port to listen on; 0 takes a free one, and says which."
+    "Port to listen on; 0 picks a free one and prints it."
 
     token_file: Path | None = flag(None, metavar="FILE")
-    "A file that holds a token, which clients must send (Authorization: Bearer …); or set REHEAD_TOKEN."
+    """File with the token that clients must send (Authorization: Bearer …) (default: the environment variable
+    REHEAD_TOKEN; without it, no token)."""
 
     insecure_no_token: bool = False
-    "Listen on an address that others can reach without asking them for a token."
+    "Allow an address that other machines can reach without a token."
 
-    allow_host: list[str] | None = flag(None, metavar="NAME")
-    "Names under which the server may be asked for, besides its own address (the Host header)."
+    allow_host: list[str] | None = flag(None, metavar="NAME", group="limits")
+    "Additional host names to accept in the Host header (default: the server's own address only)."
 
-    allow_origin: list[str] | None = flag(None, metavar="ORIGIN")
-    "Web pages of others that may call the server, such as https://example.org."
+    allow_origin: list[str] | None = flag(None, metavar="ORIGIN", group="limits")
+    "CORS: origins of web pages that may call the server, such as https://example.org (default: none)."
 
     log_requests: bool = False
-    "Write a line for each request to stderr: method, path, status, time; never any text."
+    "Log each request to stderr: method, path, status and time, never any text."
 
 
 def _flag(name: str) -> str:
