@@ -85,7 +85,14 @@ def learn(
         return Learner(baseline.predict, baseline.seconds, notes=baseline.notes)
     assert run is not None, method  # noqa: S101 (every other method has one)
     length = None if is_bag(run.model.base) else options.length
-    settings = FitOptions(epochs=options.epochs, batch=options.batch, length=length, lr=options.lr, seed=seed)
+    settings = FitOptions(
+        epochs=options.epochs,
+        batch=options.batch,
+        length=length,
+        lr=options.lr,
+        lr_scale=options.lr_scale,
+        seed=seed,
+    )
     if method.kind == "scratch":
         return _learner(fit(train, valid, like=run, options=settings), began, curve=True)
     if method.kind == "pretrained":

@@ -139,7 +139,7 @@ def fit(
         reading=reading,
         freeze=freeze,
         batch=options.batch,
-        class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
+        class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weight is not None else None,
         layer_decay=options.layer_decay,
         pad=start.tokenizer.pad,
         seed=options.seed,
@@ -255,9 +255,9 @@ def _advice(details: dict[str, Any]) -> str:
     """Say what may help against a collapse, by how the classifier was made."""
     ways = ["Give more examples"]
     if details["method"] == "gradient":
-        ways += ["train longer (--epochs)", "train at another rate (--lr)"]
-    if details["options"]["class_weights"] == "none":
-        ways.append("have rare classes count as much (--class-weights balanced)")
+        ways += ["train longer (--epochs)", "change the learning rate (--lr)"]
+    if details["options"]["class_weight"] is None:
+        ways.append("balance the classes (--class-weight balanced)")
     return f"{', or '.join(ways)}."
 
 
@@ -365,10 +365,11 @@ def _train_in(
 
 
 def _rates(objective: Classify, options: FitOptions) -> Rates:
-    """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
+    """Choose the learning rates: by default lower in wider models, and higher for a head on fixed or summed vectors."""
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.mode == "padded" else HEAD
-    return Rates(adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, decay=options.weight_decay)
+    default = Rates(adamw=rate, muon=2e-3, rows=ROWS, decay=options.weight_decay)
+    return default.at(options.lr, options.lr_scale)
 
 
 def say_cut(count: int, total: int, longest: int, long: LongRule) -> str:

@@ -131,7 +131,7 @@ def search_on(base: Run, train: LabelledData, ids: list[Ints], options: FitOptio
     if reading.long != "windows" and (cut := sum(len(each) > longest for each in ids)):
         notes.append(say_cut(cut, len(ids), longest, reading.long))
     truth = targets(train, train.names, multilabel=train.multilabel)
-    examples = Examples(features, truth, space, len(train.names), options.class_weights == "balanced")
+    examples = Examples(features, truth, space, len(train.names), options.class_weight == "balanced")
     with one_thread():
         found, left_out, note = _choose(train, examples, options.seed, WORDS if words else ())
         linear = fit_average(examples, found.settings)

@@ -77,7 +77,7 @@ def _objective(
         return made
     if name == "causal":
         return Causal(model, train, valid, **rows)
-    masking = Masking.of(tokenizer, options.mask_share)
+    masking = Masking.of(tokenizer, options.mask_probability)
     if name == "hybrid":
         return Hybrid(model, train, valid, masking, causal_rows=options.causal_rows, **rows)
     if options.next_sentence:
@@ -98,15 +98,10 @@ def usual_batch(options: PretrainOptions, share: float, tokens: int) -> int:
 
 
 def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
-    """Choose the learning rates: wider models take smaller steps."""
-    usual, factor = Rates(), options.lr
+    """Choose the learning rates: unless --lr is given, that of AdamW falls with the model's width."""
     width = (256 / config.nhid) ** 0.5
-    return Rates(
-        adamw=usual.adamw * factor * width,
-        muon=usual.muon * factor,
-        rows=usual.rows * factor,
-        decay=options.weight_decay,
-    )
+    default = Rates(adamw=Rates.adamw * width, decay=options.weight_decay)
+    return default.at(options.lr, options.lr_scale)
 
 
 def _budget(options: PretrainOptions, objective: Objective, share: float, tokens: int) -> Budget:

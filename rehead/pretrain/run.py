@@ -12,7 +12,6 @@ Under torchrun the first process prepares and writes; the others wait, then read
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,7 +26,7 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.reading import learn_spread
 from rehead.model.run import Run, load, save_into
-from rehead.options import read_options
+from rehead.options import check_names, read_options
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, shape_of
 from rehead.pretrain.phases import Prepared, make_phases
@@ -61,9 +60,7 @@ LEAST, LITTLE = 100, 1_000_000  # tokens; with fewer there is no run, or the use
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
     """Pretrain a base on unlabelled text, as `rehead pretrain` does; its options are keyword arguments here."""
     paths = [texts] if isinstance(texts, str | Path) else list(texts)
-    known = {each.name for each in dataclasses.fields(PretrainOptions)}
-    if unknown := sorted(options.keys() - known):
-        raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
+    check_names(options, PretrainOptions, "pretrain")
     with interrupted(f"pretrain(…, out={str(out)!r}, resume=True)"):
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
     return load(out) if run is None else run
@@ -209,7 +206,9 @@ def _finish(
     try:
         save_into(run, options.out)
     except ConfigError as error:  # nothing but weights that are not finite: the last step's loss was, before it
-        raise UserError(f"{error} Training has run away. Begin anew (--overwrite) with a lower --lr.") from error
+        raise UserError(
+            f"{error} Training diverged. Start again (--overwrite) with a lower --lr or --lr-scale."
+        ) from error
     except UserError as error:
         raise UserError(f"{error} Training is done and kept: make room, and go on with --resume.") from error
     _draw(options.out, say)

@@ -10,7 +10,7 @@ A sharded run has AdamW for all of them: the others need whole matrices, or spar
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -29,13 +29,19 @@ OptimizerName = Literal["adamw", "muon"]
 
 @dataclass(frozen=True)
 class Rates:
-    """How fast each kind of tensor moves, before the schedule."""
+    """Learning rates by optimizer, before the schedule."""
 
     adamw: float = 1e-3
     muon: float = 2e-2
     rows: float = 0.1
     decay: float = 0.1
     "Weight decay of the layers' matrices."
+
+    def at(self, lr: float | None, scale: float) -> Rates:
+        """Set AdamW's learning rate to `lr`, or multiply it by `scale`; Muon and the rows keep their ratio to it."""
+        factor = scale if lr is None else lr / self.adamw
+        adamw = self.adamw * scale if lr is None else lr
+        return replace(self, adamw=adamw, muon=self.muon * factor, rows=self.rows * factor)
 
 
 class Optimizers:
