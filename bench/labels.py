@@ -31,7 +31,7 @@ SIZES = (20, 100, 500, 1600, 8000)
 MEASURED = 2000
 # A rate that moves nothing leaves the linear classifier that the head starts at.
 WAYS: dict[str, tuple[bool, FitOptions]] = {
-    "linear": (True, FitOptions(lr=1e-9, epochs=1)),
+    "linear": (True, FitOptions(lr_scale=1e-9, epochs=1)),
     "fine-tuned": (True, FitOptions()),
     "own": (False, FitOptions()),
 }

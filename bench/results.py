@@ -126,7 +126,7 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
     if given.unlabelled:
         unlabelled = see_unlabelled(base, [each.text for each in Texts([str(given.unlabelled)])])
 
-    options = FitOptions(freeze="none", epochs=given.epochs, lr=given.lr)
+    options = FitOptions(freeze="none", epochs=given.epochs, lr_scale=given.lr_scale)
 
     def by_run(make: Callable[[LabelledData], Fitted]) -> Way:
         return lambda train, test: class_logits(make(train).run, None, test.texts).argmax(1)
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=WAYS)
     parser.add_argument("--unlabelled", type=Path, help="for the way self")
     parser.add_argument("--epochs", type=float, help="of the ways scratch and pretrained")
-    parser.add_argument("--lr", type=float, default=1.0, help="factor of their learning rates")
+    parser.add_argument("--lr-scale", type=float, default=1.0, help="multiply their default learning rates by this")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of the five, measure on so many")
     parser.add_argument("--powers", type=float, nargs="+", help="other powers of the spread than those that are tried")
     given = parser.parse_args()

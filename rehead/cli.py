@@ -1,8 +1,7 @@
 """The command line: parse, call, print.
 
-A command is a row in `COMMANDS`. Its module holds an options dataclass and a function that takes it; both are
-imported when that command is asked for, and torch only when the function needs it, so `rehead --help` answers in
-a few hundredths of a second.
+A command is an entry in `COMMANDS`. Its module holds an options dataclass and a function that takes it. Both are
+imported only for the command that runs, and torch only where the function needs it, so `rehead --help` stays fast.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rehead.terminal import prepare_streams
 
 @dataclass(frozen=True)
 class Command:
-    """Where a command lives, and its line in the help."""
+    """The module of a command, its options and function there, and its line in the help."""
 
     module: str
     options: str
@@ -44,79 +43,79 @@ COMMANDS: dict[str, Command] = {
         "rehead.pretrain.command",
         "PretrainOptions",
         "command",
-        "train a base on unlabelled text",
+        "pretrain a base on unlabelled text",
     ),
     "finetune": Command(
         "rehead.finetune.command",
         "FinetuneOptions",
         "command",
-        "make a classifier out of a base and labelled text",
+        "train a classifier from a base and labelled text",
     ),
     "evaluate": Command(
         "rehead.use.evaluate",
         "EvaluateOptions",
         "evaluate",
-        "measure a classifier on labelled text",
+        "evaluate a classifier on labelled text",
     ),
     "predict": Command(
         "rehead.use.predict",
         "PredictOptions",
         "predict",
-        "give texts labels and probabilities",
+        "predict labels and probabilities for texts",
     ),
     "compare": Command(
         "rehead.compare.command",
         "CompareOptions",
         "command",
-        "compare scratch, pretrained and linear baselines on the same labels, and write a report",
+        "compare training from scratch, pretraining and linear baselines on the same labels; write a report",
     ),
     "demo": Command(
         "rehead.compare.demo",
         "DemoOptions",
         "command",
-        "the whole story on built-in film reviews, in minutes, ending with a report",
+        "pretrain, fine-tune and compare on built-in film reviews, in minutes; write a report",
     ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",
         "inspect",
-        "count every parameter, draw the mask, positions, attention",
+        "count parameters; plot the attention mask, positional encodings and attention weights",
     ),
     "generate": Command(
         "rehead.use.generate",
         "GenerateOptions",
         "generate",
-        "continue a text",
+        "generate text that continues a prompt",
     ),
     "fill": Command(
         "rehead.use.fill",
         "FillOptions",
         "fill",
-        "guess the hidden words of a text",
+        "predict the masked words of a text",
     ),
     "export": Command(
         "rehead.use.export.command",
         "ExportOptions",
         "command",
-        "write a run as ONNX, in a folder that needs neither torch nor rehead",
+        "export a run to ONNX, as a folder that needs neither torch nor rehead",
     ),
     "serve": Command(
         "rehead.use.serve.command",
         "ServeOptions",
         "command",
-        "put a run behind HTTP on this machine, with a page to try it",
+        "serve a run over HTTP, with a web page to try it",
     ),
     "data check": Command(
         "rehead.text.check",
         "CheckOptions",
         "check",
-        "count documents, find duplicates, and what of one part leaks into another",
+        "count documents; find duplicates, and leaks between training and test data",
     ),
     "data export": Command(
         "rehead.text.export",
         "ExportOptions",
         "export",
-        "write a built-in set as files: unlabelled text, train, validation and test part",
+        "write a built-in dataset to files: unlabelled text, training, validation and test set",
     ),
 }
 
@@ -185,7 +184,7 @@ def _let_go_of_stdout() -> None:
 
 
 def _asked_for(arguments: list[str]) -> str | None:
-    """Find which command the arguments name: their first word, or their first two ("data check")."""
+    """Find the command among the arguments: their first word, or their first two ("data check")."""
     words = [each for each in arguments if not each.startswith("-")]
     for name in (" ".join(words[:2]), " ".join(words[:1])):
         if name in COMMANDS:
@@ -194,7 +193,7 @@ def _asked_for(arguments: list[str]) -> str | None:
 
 
 def _parser(chosen: str | None, options: type[Any] | None = None) -> argparse.ArgumentParser:
-    """Build the parser: every command by name, the chosen one with its options."""
+    """Build the parser: all commands, and the options of the chosen one."""
     parser = Parser(
         prog="rehead",
         description="Pretrain on the text you have, re-head it for the labels you need, on your own machine.",
@@ -208,14 +207,15 @@ def _parser(chosen: str | None, options: type[Any] | None = None) -> argparse.Ar
     groups: dict[str, Any] = {}
     for name, command in COMMANDS.items():
         first, _, second = name.partition(" ")
+        own = options if name == chosen else None
+        settings: dict[str, Any] = {"help": command.help, "description": command.help, "add_help": own is None}
         if second:
             if first not in groups:
                 group = commands.add_parser(first, help=f"see rehead {first} --help")
                 groups[first] = group.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-            added = groups[first].add_parser(second, help=command.help, description=command.help)
+            added = groups[first].add_parser(second, **settings)
         else:
-            added = commands.add_parser(first, help=command.help, description=command.help)
-        if name == chosen and options is not None:
-            added.formatter_class = argparse.RawDescriptionHelpFormatter
-            add_options(added, options)
+            added = commands.add_parser(first, **settings)
+        if own is not None:
+            add_options(added, own)
     return parser

@@ -1,25 +1,32 @@
 """Options are dataclasses; the command line is derived from them.
 
-A field is an option, the docstring under it is its help, its default is the default. So the words a user reads
-in `--help`, the Python signature and what is saved beside a result have one source.
+A field is an option, the docstring under it is its help, its default is the default. So `--help`, the Python
+signature and what is saved with a result have one source.
 
     @dataclass
     class InspectOptions(CommonOptions):
+        GROUP = "model"
+        MOST_USED = ("vocab",)
+
         run: Path | None = positional(None)
-        "A run to look into."
+        "Run to inspect (default: none; a preset is shown)."
 
         vocab: int | None = None
-        "Size of the vocabulary."
+        "Vocabulary size (default: the preset's)."
 
 What a type means on the command line:
 
     bool            a switch: --flag; also --no-flag when the default is True, or None
     Literal[...]    one of the choices
-    list[T]         several words: --flag A B C
-    tuple[T, ...]   one word, comma-separated: --flag 100,500,1600
+    list[T]         several values: --flag A B C
+    tuple[T, ...]   one comma-separated value: --flag 100,500,1600
     T | None        may be left out
 
-A field with `init=False` is none: so a command leaves out what it inherits and has no use for.
+A field with `init=False` is no option: this is how a command drops an inherited one.
+
+`--help` is grouped. A field's group is the one given to `flag`, else the GROUP of the class that declares it.
+Positional arguments and the command's MOST_USED options come first. The help states every default; where it is None,
+the docstring says "(default: …)", i.e. what happens if the option is left out.
 """
 
 from __future__ import annotations
@@ -32,73 +39,156 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeVar, Union
 
+from rehead.errors import UserError
+
 T = TypeVar("T")
+
+Group = Literal["reads", "writes", "model", "training", "long", "sampling", "limits", "hardware", "other"]
+MOST_USED = "most used"
+# In the order of the help.
+TITLES: dict[Group, str] = {
+    "reads": "what it reads",
+    "writes": "what it writes",
+    "model": "model",
+    "training": "training",
+    "long": "long documents",
+    "sampling": "sampling",
+    "limits": "limits",
+    "hardware": "hardware",
+    "other": "other",
+}
+# Flags that had another name before, in any command that has the new one. The keyword arguments of Python follow them.
+RENAMED = {
+    "--class-weights": "--class-weight",
+    "--mask-share": "--mask-probability",
+    "--warmup": "--warmup-ratio",
+    "--decay": "--decay-ratio",
+}
 
 
 @dataclass(kw_only=True)
 class CommonOptions:
-    """What every command takes."""
+    """The options of every command."""
+
+    GROUP = "other"
 
     quiet: bool = False
-    "No progress, no notes: results and errors only."
+    "Print results and errors only: no progress bar, no notes."
 
     debug: bool = False
     "Show the traceback of an error."
 
 
 def positional(default: Any = MISSING, metavar: str | None = None) -> Any:  # noqa: ANN401 (stands for any field)
-    """Declare a field that is given by place, without a flag."""
+    """Declare a positional argument."""
     metadata = {"positional": True, "metavar": metavar}
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
-def flag(default: Any = MISSING, name: str | None = None, metavar: str | None = None) -> Any:  # noqa: ANN401
-    """Declare a field whose flag has another name than the field (`--from`), or a placeholder of its own."""
-    metadata = {"flag": name, "metavar": metavar}
+def flag(
+    default: Any = MISSING,  # noqa: ANN401 (stands for any field)
+    name: str | None = None,
+    metavar: str | None = None,
+    group: Group | None = None,
+) -> Any:  # noqa: ANN401
+    """Declare an option with a name other than its field's (`--from`), a placeholder or a group of its own."""
+    metadata = {"flag": name, "metavar": metavar, "group": group}
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
 
 class Parser(argparse.ArgumentParser):
-    """Argparse whose errors are one line, like every other error of the program, and whose flags are not guessed."""
+    """Argparse with one-line errors, like every other error of the program, and without abbreviated flags."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 (those of argparse)
         super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where the help is, then exit with 2."""
+        """Print the error in one line and exit with 2."""
         print(f"{self.prog}: error: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
 
+class Renamed(argparse.Action):
+    """An option that is now called something else: using it is an error that names the new one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> NoReturn:
+        """Name the new option, and exit with 2."""
+        old = self.option_strings[0]
+        parser.error(f"{old} is now {RENAMED[old]}")
+
+
 def add_options(parser: argparse.ArgumentParser, options: type[Any]) -> None:
-    """Give the parser an argument for every field: the class's own first, then its parents', common ones last."""
-    hints = typing.get_type_hints(options)
-    docs = field_docs(options)
-    # Where each was declared first: 0 is the class itself.
+    """Add an argument for every field, in groups; within a group, the class's own fields come before its parents'."""
+    hints, docs = typing.get_type_hints(options), field_docs(options)
+    # The class that declares a field, by its place among the parents: 0 is the class itself.
     declared = {
         name: place for place, cls in enumerate(options.__mro__) for name in vars(cls).get("__annotations__", {})
     }
-    common = {each.name for each in dataclasses.fields(CommonOptions)}
     given = [each for each in dataclasses.fields(options) if each.init]
-    for each in sorted(given, key=lambda each: (each.name in common, declared[each.name])):
-        _add(parser, each, hints[each.name], docs.get(each.name, ""))
+    fields = {each.name: each for each in sorted(given, key=lambda each: declared[each.name])}
+    first = [name for name, each in fields.items() if each.metadata.get("positional")]
+    first += getattr(options, "MOST_USED", ())
+    by_title: dict[str, list[str]] = {MOST_USED: first, **{title: [] for title in TITLES.values()}}
+    for name, each in fields.items():
+        if name not in first:
+            group = each.metadata.get("group") or vars(options.__mro__[declared[name]]).get("GROUP", "other")
+            by_title[TITLES[group]].append(name)
+    for title, names in by_title.items():
+        group = parser.add_argument_group(title)  # an empty one is not shown
+        for name in names:
+            _add(group, fields[name], hints[name], docs.get(name, ""))
+        if title == TITLES["other"] and not parser.add_help:
+            group.add_argument("-h", "--help", action="help", help="Show this help and exit.")
+    parser.usage = _usage(parser)
+    flags = {flag_of(each) for each in fields.values()}
+    for old, new in RENAMED.items():
+        if new in flags:
+            parser.add_argument(old, action=Renamed, nargs="?", dest=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    """Show what must be given, and positional arguments first: an option that takes several values would take them."""
+    words = [parser.prog]
+    for each in parser._actions:
+        if not each.option_strings:
+            name = f"{each.metavar}{' ...' if each.nargs in ('+', '*') else ''}"
+            words.append(name if each.required else f"[{name}]")
+    words += [
+        f"{each.option_strings[0]} {each.metavar}" for each in parser._actions if each.required and each.option_strings
+    ]
+    return " ".join([*words, "[options]"])
+
+
+def flag_of(each: dataclasses.Field[Any]) -> str:
+    """Name the flag of a field."""
+    return each.metadata.get("flag") or "--" + each.name.replace("_", "-")
+
+
+def check_names(given: Iterable[str], options: type[Any], call: str) -> None:
+    """Refuse keyword arguments of the function `call` that are not among the options."""
+    known = sorted(each.name for each in dataclasses.fields(options) if each.init)
+    for name in sorted(set(given) - set(known)):
+        new = RENAMED.get("--" + name.replace("_", "-"), "").strip("-").replace("-", "_")
+        if new in known:
+            raise UserError(f"{call}: the option {name!r} is now {new!r}.")
+        raise UserError(f"{call} has no option {name!r}. It has: {', '.join(known)}.")
 
 
 def read_options(given: object, options: type[T]) -> T:
-    """Make the options object out of what argparse has read, or of other options that have all of these."""
+    """Make an options object from argparse's namespace, or from other options that include all of its fields."""
     names = [each.name for each in dataclasses.fields(options) if each.init]  # type: ignore[arg-type]
     return options(**{name: getattr(given, name) for name in names})
 
 
 def field_docs(options: type[Any]) -> dict[str, str]:
-    """Read the docstrings that stand under the fields, those of the parent classes included."""
+    """Read the docstrings under the fields, including those of the parent classes."""
     docs: dict[str, str] = {}
     for cls in reversed(options.__mro__):
         if not dataclasses.is_dataclass(cls):
@@ -113,19 +203,18 @@ def field_docs(options: type[Any]) -> dict[str, str]:
     return docs
 
 
-def _add(parser: argparse.ArgumentParser, each: dataclasses.Field[Any], hint: Any, doc: str) -> None:  # noqa: ANN401
+def _add(parser: argparse._ArgumentGroup, each: dataclasses.Field[Any], hint: Any, doc: str) -> None:  # noqa: ANN401
     default = each.default_factory() if each.default_factory is not MISSING else each.default
     required = default is MISSING
     hint, optional = _without_none(hint)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     metavar = each.metadata.get("metavar")
     # Argparse expands "%" in help texts.
-    settings: dict[str, Any] = {"help": doc.replace("%", "%%") + _default_note(default)}
+    settings: dict[str, Any] = {"help": _with_default(doc, default).replace("%", "%%")}
 
     if hint is bool:
-        name = "--" + each.name.replace("_", "-")
         action = "store_true" if default is False else argparse.BooleanOptionalAction
-        parser.add_argument(name, dest=each.name, action=action, default=default, help=settings["help"])
+        parser.add_argument(flag_of(each), dest=each.name, action=action, default=default, help=settings["help"])
         return
     if origin is Literal:
         settings["choices"] = inner
@@ -147,9 +236,8 @@ def _add(parser: argparse.ArgumentParser, each: dataclasses.Field[Any], hint: An
         return
     if origin is not Literal:
         settings["metavar"] = metavar or each.name.upper()
-    name = each.metadata.get("flag") or "--" + each.name.replace("_", "-")
     settings.update({"required": True} if required else {"default": default})
-    parser.add_argument(name, dest=each.name, **settings)
+    parser.add_argument(flag_of(each), dest=each.name, **settings)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
@@ -162,11 +250,19 @@ def _without_none(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
     return hint, False
 
 
-def _default_note(default: Any) -> str:  # noqa: ANN401
-    if default is MISSING or default is None or default is False or default is True or default == []:
-        return ""
-    text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    return f" (default: {text})".replace("%", "%%")
+def _with_default(doc: str, default: Any) -> str:  # noqa: ANN401
+    """Add the default to a docstring that does not state it."""
+    if "(default:" in doc:
+        return doc
+    if default is MISSING:
+        note = "required"
+    elif default is None or default == []:
+        note = "default: none"
+    elif isinstance(default, bool):
+        note = f"default: {'on' if default else 'off'}"
+    else:
+        note = f"default: {','.join(map(str, default)) if isinstance(default, tuple) else default}"
+    return f"{doc.removesuffix('.')} ({note})."
 
 
 def _comma_separated(of: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

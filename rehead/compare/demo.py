@@ -38,49 +38,53 @@ LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128
 
 @dataclass(kw_only=True)
 class DemoOptions(CommonOptions):
-    """Pretrain on film reviews, compare with training from scratch and with linear models, and write a report."""
+    """Pretrain on film reviews, compare with training from scratch and with linear baselines, and write a report."""
 
-    out: Path = flag(Path("runs/demo"), metavar="DIR")
-    "Where data, runs and report go."
+    GROUP = "training"
+    MOST_USED = ("out", "seeds", "labels", "lab_tokens", "resume")
+
+    out: Path = flag(Path("runs/demo"), metavar="DIR", group="writes")
+    "Output directory, for data, runs and report."
 
     seeds: int = flag(2, metavar="N")
-    "How often each method learns."
+    "Number of random seeds per method."
 
     labels: tuple[int, ...] = flag((100, 500, 1600), metavar="N,N,…")
-    "Numbers of labels; the lab's network learns from the most only."
+    "Training set sizes of the learning curve; scratch, pretrained and the language model train on the largest only."
 
-    test: int = flag(2000, metavar="N")
-    "Reviews to test on."
+    test: int = flag(2000, metavar="N", group="reads")
+    "Size of the test set."
 
-    unlabelled: int | None = flag(None, metavar="N")
-    "Pretrain on so many reviews only (default: all that are left)."
+    unlabelled: int | None = flag(None, metavar="N", group="reads")
+    "Number of reviews to pretrain on (default: all that are not training, validation or test set)."
 
     epochs: float | None = flag(None, metavar="N")
-    "How often the base reads its text (default: as rehead pretrain does)."
+    "Pretraining epochs of the base (default: as in rehead pretrain)."
 
     lab_tokens: float | None = flag(None, metavar="N")
-    "Have a causal language model read so much of the text, and compare it too (default: not; it wants an hour to pay)."
+    """Also pretrain a causal Transformer language model (preset lab) on so many tokens, and compare it; it takes about
+    an hour of training to pay off (default: no language model)."""
 
     lab_epochs: float = flag(4, metavar="N")
-    "How often a network reads its labelled reviews, from scratch and pretrained."
+    "Epochs of scratch and pretrained on the labelled reviews."
 
-    lab_nhid: int = flag(128, metavar="N")
-    "Width of the lab's network."
+    lab_nhid: int = flag(128, metavar="N", group="model")
+    "Hidden size of the language model."
 
-    nhid: int | None = flag(None, metavar="N")
-    "Width of the base (default: the preset's own)."
+    nhid: int | None = flag(None, metavar="N", group="model")
+    "Hidden size of the base (default: the preset's)."
 
-    vocab: int = flag(8192, metavar="N")
-    "Words of the lab's network."
+    vocab: int = flag(8192, metavar="N", group="model")
+    "Vocabulary size of the language model."
 
     seed: int = flag(0, metavar="N")
-    "Start of all chance."
+    "Random seed of the split, and the first of --seeds."
 
-    resume: bool = False
-    "Go on with a demo that was interrupted."
+    resume: bool = flag(False, group="writes")
+    "Continue an interrupted demo."
 
-    overwrite: bool = False
-    "Replace a demo that is already there."
+    overwrite: bool = flag(False, group="writes")
+    "Replace an existing demo."
 
 
 def command(options: DemoOptions) -> int:
@@ -95,7 +99,7 @@ def command(options: DemoOptions) -> int:
 
 def _demo(options: DemoOptions, said: str) -> int:
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a demo and --overwrite throws it away. Give one.")
+        raise UserError("--resume continues a demo and --overwrite deletes it. Give one.")
     base = _pretraining(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
     lab = None
     if options.lab_tokens is not None:
@@ -135,7 +139,7 @@ def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: Comp
         check_pretraining(each)
     check_compare(asked)
     if max(options.labels) > TRAIN:
-        raise UserError(f"--labels {max(options.labels)}: there are {TRAIN:,} to learn from. Ask for fewer.")
+        raise UserError(f"--labels {max(options.labels)}: exceeds the {TRAIN:,} training examples.")
 
 
 def _comparison(options: DemoOptions) -> CompareOptions:

@@ -91,6 +91,7 @@ def learn(
             batch=options.batch,
             length=length,
             lr=options.lr,
+            lr_scale=options.lr_scale,
             seed=seed,
         )
         base = None if method.kind == "scratch" else run

@@ -10,80 +10,92 @@ from rehead.compare.kinds import Kind
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
+from rehead.training.options import check_rates
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(kw_only=True)
 class CompareOptions(CommonOptions, ReadOptions):
-    """Compare scratch, pretrained and linear baselines on the same labels, and write a report."""
+    """Compare training from scratch, pretraining and linear baselines on the same labels; write a report."""
+
+    GROUP = "training"
+    MOST_USED = ("base", "out", "test", "labels", "seeds")
 
     labelled: list[str] = positional(metavar="LABELLED")
-    "Labelled text: files, folders, or a built-in part such as imdb:train."
+    "Labelled text: files, folders, or a split of a built-in dataset, such as imdb:train."
 
-    base: list[str] = flag(name="--from", metavar="RUN")
-    "Pretrained runs. Scratch trains the shape of each from random weights."
+    base: list[str] = flag(name="--from", metavar="RUN", group="model")
+    "Pretrained runs. The method scratch trains the architecture of each from random weights."
 
-    out: Path = flag(metavar="DIR")
-    "Where report.html and results.json go."
+    out: Path = flag(metavar="DIR", group="writes")
+    "Output directory, for report.html and results.json."
 
-    test: list[str] | None = flag(None, metavar="FILE")
-    "Labelled text to test on. Left out: a fifth of LABELLED is held out for it."
+    test: list[str] | None = flag(None, metavar="FILE", group="reads")
+    "Labelled text of the test set (default: a fifth of LABELLED, held out)."
 
-    valid: list[str] | None = flag(None, metavar="FILE")
-    "Labelled text to choose epochs by. Left out: a fifth of what is left to learn from."
+    valid: list[str] | None = flag(None, metavar="FILE", group="reads")
+    "Labelled text of the validation set, which selects the best epoch (default: a fifth of the training examples)."
 
-    labels: tuple[int, ...] | None = flag(None, metavar="N,N,…")
-    "Numbers of labels to learn from, such as 20,100,500. Left out: all there are."
+    labels: tuple[int, ...] | None = flag(None, metavar="N,N,…", group="training")
+    "Training set sizes of the learning curve, such as 20,100,500 (default: one size, all examples)."
 
     seeds: int = flag(3, metavar="N")
-    "How often each method learns, with other labels drawn and other chance."
+    "Number of random seeds per method; each draws its own training examples and initial weights."
 
     seed: int = flag(0, metavar="N")
-    "Start of all chance: the split, and the first of the seeds."
+    "Random seed of the split, and the first of --seeds."
 
-    methods: tuple[str, ...] = KINDS
-    "What to compare."
+    methods: tuple[str, ...] = flag(KINDS, metavar="METHOD,…")
+    """Methods to compare. scratch, pretrained: the network trained by gradient descent from random weights or from the
+    base; frozen: a linear head on the frozen base; recipe: what rehead finetune does by default; tfidf, nbsvm: linear
+    baselines on words and word pairs."""
 
-    unlabelled: list[str] | None = flag(None, metavar="FILE")
-    "Unlabelled text that the default recipe may use too."
+    unlabelled: list[str] | None = flag(None, metavar="FILE", group="reads")
+    "Unlabelled text for the self-training of recipe (default: no self-training)."
 
     epochs: float | None = flag(None, metavar="N")
-    "How often scratch and pretrained read their labelled texts (default: by their number)."
+    "Epochs of scratch and pretrained (default: as in rehead finetune, by the number of examples)."
 
     batch: int | None = flag(None, metavar="TOKENS")
-    "Tokens in a step of scratch and pretrained."
+    "Batch size of scratch and pretrained, in tokens (default: as in rehead finetune)."
 
-    length: int | None = flag(None, metavar="T")
-    "Tokens that the layers of scratch and pretrained read of a document (default: 256). A bag reads all of it."
+    length: int | None = flag(None, metavar="T", group="long")
+    """Maximum number of tokens that the layers of scratch and pretrained read at once (default: 256; without layers,
+    the whole document)."""
 
-    lr: float = 1.0
-    "Multiply the learning rates of scratch and pretrained by this."
+    lr: float | None = flag(None, metavar="RATE")
+    """Peak learning rate of scratch and pretrained for the weights that AdamW trains, at most 0.1; that of the n-gram
+    vectors keeps its ratio to it (default: as in rehead finetune)."""
+
+    lr_scale: float = flag(1.0, metavar="FACTOR")
+    "Multiply the default learning rates of scratch and pretrained by this; cannot be combined with --lr."
 
     control: bool = True
-    "Also teach every method with shuffled labels, which must fall to chance."
+    "Also train every method on shuffled labels, as a control: its accuracy must fall to chance."
 
-    resume: bool = False
-    "Go on with a comparison that was interrupted: the same command, and this."
+    resume: bool = flag(False, group="writes")
+    "Continue an interrupted comparison: repeat its command with this flag."
 
-    overwrite: bool = False
-    "Replace a comparison that is already there."
+    overwrite: bool = flag(False, group="writes")
+    "Replace an existing comparison."
 
 
 def check_compare(options: CompareOptions) -> None:
-    """Refuse what contradicts itself before anything is read or written."""
+    """Refuse contradicting options before anything is read or written."""
+    check_rates(options.lr, options.lr_scale)
     if options.seeds < 1:
         raise UserError(f"--seeds {options.seeds}: must be 1 or more.")
     if unknown := [each for each in options.methods if each not in KINDS]:
-        raise UserError(f"--methods {unknown[0]}: not known. There are: {', '.join(KINDS)}.")
+        raise UserError(f"--methods {unknown[0]}: no such method. Choose from {', '.join(KINDS)}.")
     if not options.methods:
         raise UserError(f"--methods: name at least one of {', '.join(KINDS)}.")
     if options.labels is not None and (not options.labels or min(options.labels) < 4):
-        raise UserError("--labels: give numbers of labels, 4 or more each, such as 20,100,500.")
+        raise UserError("--labels: give training set sizes of 4 or more each, such as 20,100,500.")
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a comparison and --overwrite throws it away. Give one.")
+        raise UserError("--resume continues a comparison and --overwrite deletes it. Give one.")
     if options.unlabelled and "recipe" not in options.methods:
-        raise UserError("--unlabelled is for the default recipe. Name recipe among the --methods, or drop it.")
+        raise UserError("--unlabelled is used by the method recipe only. Add recipe to --methods, or drop it.")
     doubles = [each for number, each in enumerate(options.base) if each in options.base[:number]]
     if doubles:
-        raise UserError(f"--from {doubles[0]} is named twice. Drop one.")
+        raise UserError(f"--from {doubles[0]} is given twice. Drop one.")

@@ -57,9 +57,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     base : path of a run that `rehead pretrain` made, or a `Run`. It is never changed.
     freeze : None (cross-validation decides), "base" (a linear classifier on it), "layers", "embeddings" or "none".
     unlabelled : texts without labels, or the path of a file of them, for self-training where that helps.
-    epochs, batch, length, long, dropout, unfreeze, layer_decay, patience, lr : see `rehead finetune --help`.
-    class_weights : "none", or "balanced": rare classes count more.
-    seed : start of all chance; the same seed gives the same classifier.
+    epochs, batch, length, long, dropout, unfreeze, layer_decay, patience : see `rehead finetune --help`.
+    lr : learning rate of the head and the layers (AdamW); None: the default, by the model's width.
+    lr_scale : multiply the default learning rates by this; not together with `lr`.
+    class_weight : None, or "balanced": weights by inverse frequency, over the classes present.
+    seed : random seed; the same seed gives the same classifier.
     verbose : whether what is found out is printed.
 
     Fitted: `classes_`; `run_`, the classifier itself; `notes_`, what you should know, a sentence each; `curve_`, what
@@ -82,11 +84,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         length: int | None = None,
         long: LongRule | None = None,
         dropout: float | None = None,
-        class_weights: Literal["none", "balanced"] = "none",
+        class_weight: Literal["balanced"] | None = None,
         unfreeze: float | None = None,
         layer_decay: float = 1.0,
         patience: int | None = None,
-        lr: float = 1.0,
+        lr: float | None = None,
+        lr_scale: float = 1.0,
         seed: int = 0,
         verbose: bool = False,
     ) -> None:
@@ -98,11 +101,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.length = length
         self.long = long
         self.dropout = dropout
-        self.class_weights = class_weights
+        self.class_weight = class_weight
         self.unfreeze = unfreeze
         self.layer_decay = layer_decay
         self.patience = patience
         self.lr = lr
+        self.lr_scale = lr_scale
         self.seed = seed
         self.verbose = verbose
 
@@ -162,7 +166,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if run.labels is None:
             raise UserError(f"{path} is no classifier: it has no labels. Make one with fit and save.")
         kept = run.details.get(KEPT, {})
-        made = kept.get("params", {}) if isinstance(kept, dict) else {}
+        made = _params_of_today(kept.get("params", {}) if isinstance(kept, dict) else {})
         known = cls._get_param_names()
         loaded = cls(**{name: value for name, value in made.items() if name in known and name != "base"})
         loaded.base = made.get("base") or str(path)
@@ -298,6 +302,16 @@ def _classes_again(kept: object, names: list[str], path: str | Path) -> NDArray[
     if found.dtype.kind not in KINDS or found.shape != (len(names),):
         raise DamagedError(f"{path}: details: {KEPT} is {shown(kept)}. Expected classes for {len(names)} labels.")
     return found
+
+
+def _params_of_today(made: dict[str, Any]) -> dict[str, Any]:
+    """Translate the parameters of a classifier saved before `lr_scale`: its `lr` was that multiple."""
+    made = dict(made)
+    if "lr" in made and "lr_scale" not in made:
+        made["lr_scale"] = made.pop("lr")
+    if made.get("class_weights") == "balanced":
+        made["class_weight"] = "balanced"
+    return made
 
 
 def _missing(value: object) -> bool:

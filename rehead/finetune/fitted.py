@@ -162,6 +162,6 @@ def _advice(details: dict[str, Any]) -> str:
     ways = ["Give more examples"]
     if details["method"] == "gradient":
         ways += ["train longer (--epochs)", "change the learning rate (--lr)"]
-    if details["options"]["class_weights"] == "none":
-        ways.append("balance the classes (--class-weights balanced)")
+    if details["options"]["class_weight"] is None:
+        ways.append("balance the classes (--class-weight balanced)")
     return f"{', or '.join(ways)}."

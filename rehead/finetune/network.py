@@ -100,7 +100,7 @@ def train_network(
         parts[1],
         freeze=freeze,
         batch=options.batch,
-        class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weights != "none" else None,
+        class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weight is not None else None,
         layer_decay=options.layer_decay,
         pad=start.tokenizer.pad,
         seed=options.seed,
@@ -255,12 +255,11 @@ def _train_in(
 
 
 def _rates(objective: Classify, options: FitOptions) -> Rates:
-    """Choose the learning rates: wider models take smaller steps, and a head on fixed or summed vectors larger ones."""
+    """Choose the learning rates: by default lower in wider models, and higher for a head on summed vectors."""
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.layers else HEAD
-    return Rates(
-        adamw=rate * options.lr, muon=2e-3 * options.lr, rows=ROWS * options.lr, weight_decay=options.weight_decay
-    )
+    default = Rates(adamw=rate, muon=2e-3, rows=ROWS, weight_decay=options.weight_decay)
+    return default.at(options.lr, options.lr_scale)
 
 
 def _curve(lines: list[dict[str, Any]], steps_in_epoch: float) -> list[Point]:

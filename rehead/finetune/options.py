@@ -17,104 +17,111 @@ Freeze = Literal["base", "layers", "embeddings", "none"]
 
 @dataclass(kw_only=True)
 class FitOptions(TrainingOptions):
-    """How a classifier is trained by gradient; which data and which base are the caller's own."""
+    """How a classifier is trained by gradient descent; its data and base are options of the command."""
+
+    GROUP = "training"
 
     freeze: Freeze | None = None
-    """What stays as it is: base (the best linear classifier on it is found by cross-validation); or, with the rest
-    trained by gradient, layers, embeddings, none. Left out with --from: what cross-validation finds best; with
-    --scratch: none."""
+    """Weights to freeze. base: all but the head, a linear classifier chosen by cross-validation; layers; embeddings;
+    none: train everything (default: with --from, what cross-validation finds best; with --scratch, none)."""
 
     epochs: float | None = flag(None, metavar="N")
-    """Read the examples this many times (default: by their number, 20 times for few to 4 for many; twice that where
-    layers read)."""
+    """Number of epochs (default: 4 to 20, fewer for more examples; twice as many with layers)."""
 
     batch: int | None = flag(None, metavar="TOKENS")
-    "Tokens in a step (default: as many as 32 documents have on average; less where examples are few)."
+    "Batch size in tokens (default: 32 documents of average length; less for few examples)."
 
-    length: int | None = flag(None, metavar="T")
-    "Tokens read at once (default: 256 where layers read, else the whole document)."
+    length: int | None = flag(None, metavar="T", group="long")
+    "Maximum number of tokens read at once (default: 256 with layers; without layers, the whole document)."
 
-    long: Literal["head", "tail", "head+tail", "windows"] | None = None
-    """What is read of a longer document; several windows are averaged (default: head+tail in training by gradient, else
-    windows)."""
+    long: Literal["head", "tail", "head+tail", "windows"] | None = flag(None, group="long")
+    """How to read a document longer than --length. head, tail, head+tail: truncate it to its beginning, its end, or a
+    quarter and three quarters of both; windows: read all of it in windows and average their scores (default: head+tail
+    in training by gradient descent, otherwise windows)."""
 
-    dropout: float | None = None
-    "Share of values zeroed in training (default: the base's own; 0.5 of the document's vector where no layer reads)."
+    dropout: float | None = flag(None, metavar="P")
+    "Dropout probability (default: the base's; without layers, 0.5 on the document vector)."
 
-    class_weights: Literal["none", "balanced"] = "none"
-    "Whether rare classes count more, so that all count the same."
+    class_weight: Literal["balanced"] | None = None
+    "balanced: weight classes by inverse frequency, over the classes present (default: all examples weigh the same)."
 
     unfreeze: float | None = flag(None, metavar="EPOCHS")
-    "Begin with the head alone, and let one more layer move after so many epochs, from the top."
+    """Gradual unfreezing: train the head alone first, then unfreeze one more layer every so many epochs, from the top
+    (default: train all layers from the start)."""
 
-    layer_decay: float = 1.0
-    "Learning rate of each layer, as a share of that of the layer above it."
+    layer_decay: float = flag(1.0, metavar="FACTOR")
+    "Layer-wise learning-rate decay: multiply the learning rate by this for each layer below the head."
 
     patience: int | None = flag(None, metavar="EPOCHS")
-    "Stop after so many epochs that validation found no better (default: go on; the best epoch is kept anyway)."
+    """Early stopping: stop after so many epochs without improvement on the validation set (default: train to the end;
+    the best epoch is kept either way)."""
 
     validations: int = flag(0, metavar="N")
-    "How often validation is looked at; 0: after every epoch."
+    "Evaluate on the validation set this many times; 0: after every epoch."
 
-    warmup: float = 0.1
-    "Share of the run in which the learning rate rises."
+    warmup_ratio: float = flag(0.1, metavar="RATIO")
+    "Fraction of the run in which the learning rate warms up linearly."
 
 
 @dataclass(kw_only=True)
 class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
-    """Make a classifier out of a base and labelled text."""
+    """Train a classifier from a base and labelled text."""
+
+    MOST_USED = ("base", "out", "valid", "unlabelled", "freeze")
 
     labelled: list[str] = positional(metavar="LABELLED")
     "Labelled text: csv, tsv, jsonl or parquet files, or folders with one subfolder per class."
 
-    out: Path = flag(metavar="RUN")
-    "Directory of the run."
+    out: Path = flag(metavar="RUN", group="writes")
+    "Output directory of the classifier."
 
-    base: Path | None = flag(None, name="--from", metavar="RUN")
-    "A pretrained run: its head is replaced."
+    base: Path | None = flag(None, name="--from", metavar="RUN", group="model")
+    "Pretrained run to start from; its head is replaced (default: none; give --scratch)."
 
-    scratch: bool = False
-    "Train the same from random weights: the shape of --preset, or of --from where both are given."
+    scratch: bool = flag(False, group="model")
+    "Train from random weights, with the architecture of --from, or of --preset if --from is left out."
 
-    valid: list[str] | None = flag(None, metavar="FILE")
-    """Labelled text for validation. In training by gradient it decides which epoch is kept, and calibrates; left out,
-    a part of the examples, drawn by the seed, does so. Where cross-validation decides (no --freeze, or --freeze base)
-    it calibrates only."""
+    valid: list[str] | None = flag(None, metavar="FILE", group="reads")
+    """Labelled text for validation. In training by gradient descent it selects the best epoch and calibrates the
+    probabilities; where cross-validation selects (no --freeze, or --freeze base), it only calibrates (default: a part
+    of LABELLED; where cross-validation selects, out-of-fold predictions)."""
 
-    unlabelled: list[str] | None = flag(None, metavar="TEXT")
-    "Text without labels, such as that of pretraining: exact words learn from what is guessed of it, if that helps."
+    unlabelled: list[str] | None = flag(None, metavar="TEXT", group="reads")
+    """Unlabelled text for self-training, such as that of pretraining; its pseudo-labels are used only if
+    cross-validation improves (default: no self-training)."""
 
-    preset: Literal["lab", "small", "base", "bag"] = "bag"
-    "With --scratch: the shape of the model (bag: n-gram vectors, no layers; the others are Transformers)."
+    preset: Literal["lab", "small", "base", "bag"] = flag("bag", group="model")
+    "With --scratch: model architecture, lab, small, base or bag; see rehead pretrain --help."
 
-    tokenizer: Path | None = None
-    "With --scratch: a tokenizer.json or SentencePiece .model. Left out: one is trained on the examples."
+    tokenizer: Path | None = flag(None, metavar="FILE", group="model")
+    """With --scratch: an existing tokenizer, as a tokenizer.json or SentencePiece .model (default: train one on the
+    examples)."""
 
-    vocab: int | None = flag(None, metavar="N")
-    "With --scratch: size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
+    vocab: int | None = flag(None, metavar="N", group="model")
+    "With --scratch: vocabulary size of the trained tokenizer (default: the preset's)."
 
-    resume: bool = False
-    "Go on with a run that was interrupted: the same command, and this."
+    resume: bool = flag(False, group="writes")
+    "Continue an interrupted run: repeat its command with this flag."
 
-    overwrite: bool = False
-    "Replace a run that is already there."
+    overwrite: bool = flag(False, group="writes")
+    "Replace an existing run."
 
 
-# What is for training by gradient alone.
+# Options of training by gradient descent alone.
 GRADIENT = (
-    "epochs", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "optimizer", "warmup",
-    "decay", "weight_decay", "clip", "accumulate", "precision",
+    "epochs", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "lr_scale", "optimizer",
+    "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate", "precision",
 )  # fmt: skip
 
 
 def given_for_gradient(options: FitOptions) -> list[str]:
-    """List the flags that are for training by gradient and not as they are unless given."""
+    """List the flags of training by gradient descent that differ from their defaults."""
     usual = {each.name: each.default for each in fields(FitOptions)}
     return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) != usual[name]]
 
 
 def check_fit(options: FitOptions) -> None:
-    """Refuse values that make no sense, by the name of the flag."""
+    """Refuse values out of range."""
     check_training(options)
     above_zero = ("epochs", "batch", "length", "unfreeze", "patience")
     for name in above_zero:
@@ -124,19 +131,21 @@ def check_fit(options: FitOptions) -> None:
     if options.dropout is not None and not 0 <= options.dropout < 1:
         raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
     if options.shard:
-        raise UserError("--shard is for pretraining: a classifier is fine-tuned whole. Drop it.")
+        raise UserError("--shard applies to pretraining only: fine-tuning does not shard the model. Drop it.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
 
 
 def check_use(options: FitOptions) -> None:
-    """Refuse what can never be used where cross-validation decides, by what is to stay as it is."""
+    """Refuse options that have no effect where cross-validation selects the classifier."""
     given = given_for_gradient(options)
     if options.freeze == "base" and given:
-        raise UserError(f"{given[0]} is for training by gradient, of which --freeze base does none. Drop one.")
+        raise UserError(
+            f"{given[0]} applies to training by gradient descent, which --freeze base does not use. Drop one."
+        )
     if options.freeze is None and (looks := [each for each in given if each in ("--patience", "--validations")]):
         raise UserError(
-            f"{looks[0]} is for training that validation looks at, which cross-validation does without. Drop it, or "
+            f"{looks[0]} needs a validation set during training, which cross-validation does not use. Drop it, or "
             "give --freeze layers or none."
         )
 
@@ -147,25 +156,27 @@ def cross_validates(options: FinetuneOptions) -> bool:
 
 
 def check_finetuning(options: FinetuneOptions) -> None:
-    """Refuse what contradicts itself before anything is read or written."""
+    """Refuse contradicting options before anything is read or written."""
     check_fit(options)
     if options.base is None and not options.scratch:
-        raise UserError("what to start from? Give --from RUN (a pretrained run), or --scratch (random weights).")
+        raise UserError("nothing to start from. Give --from RUN (a pretrained run), or --scratch (random weights).")
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
+        raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
     if options.base is not None:
         for name in ("tokenizer", "vocab", "nhid", "nlayers", "nhead"):
             if getattr(options, name) is not None:
-                raise UserError(f"--{name} goes with --scratch alone: --from brings its own. Drop one.")
+                raise UserError(f"--{name} applies to --scratch without --from, which has its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
-            raise UserError(f"--out {options.out} is the run that --from names. Choose another name.")
+            raise UserError(f"--out {options.out} is the run given by --from. Choose another directory.")
     if cross_validates(options):
         check_use(options)
     if options.unlabelled and not (cross_validates(options) and options.freeze is None):
         other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
-        raise UserError(f"--unlabelled is tried where cross-validation decides, not with {other}. Drop one.")
+        raise UserError(f"--unlabelled (self-training) needs cross-validation, which {other} does not use. Drop one.")
     if options.tokenizer is not None and options.vocab is not None:
-        raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+        raise UserError(
+            "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
+        )
     layers_alike = options.base is not None and options.freeze == "layers"  # perhaps the identity, as those of --from
     if options.scratch and options.freeze not in (None, "none") and not layers_alike:
-        raise UserError(f"--freeze {options.freeze} would keep random weights as they are. Drop it, or --scratch.")
+        raise UserError(f"--freeze {options.freeze} would freeze random weights. Drop it, or --scratch.")

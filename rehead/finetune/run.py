@@ -9,7 +9,6 @@ RUN/
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,7 +24,7 @@ from rehead.finetune.options import FinetuneOptions, FitOptions, check_finetunin
 from rehead.finetune.splits import copies
 from rehead.model.config import preset
 from rehead.model.model import Model
-from rehead.options import read_options
+from rehead.options import check_names, read_options
 from rehead.runs.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
@@ -50,9 +49,7 @@ def finetune(
 ) -> Run:
     """Make a classifier of a base and labelled text, as `rehead finetune` does; its options are keyword arguments."""
     paths = [labelled] if isinstance(labelled, str | Path) else list(labelled)
-    known = {each.name for each in dataclasses.fields(FinetuneOptions)}
-    if unknown := sorted(options.keys() - known):
-        raise UserError(f"finetune has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
+    check_names(options, FinetuneOptions, "finetune")
     for name in ("valid", "unlabelled"):
         if isinstance(given := options.get(name), str | Path):
             options[name] = [str(given)]

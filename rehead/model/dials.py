@@ -1,4 +1,4 @@
-"""The dials of a preset that commands let their users turn. Nothing heavy is imported here."""
+"""The sizes of a preset that commands let their users change. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ DIALS = ("nhid", "nlayers", "nhead")
 
 @dataclass(kw_only=True)
 class DialOptions:
-    """Sizes of a model, where they are not to be the preset's own."""
+    """Sizes of a model that differ from its preset's."""
+
+    GROUP = "model"
 
     nhid: int | None = flag(None, metavar="N")
-    "Width of the hidden states (default: the preset's own)."
+    "Hidden size (default: the preset's)."
 
     nlayers: int | None = flag(None, metavar="N")
-    "Number of layers (default: the preset's own)."
+    "Number of Transformer layers (default: the preset's)."
 
     nhead: int | None = flag(None, metavar="N")
-    "Number of attention heads (default: the preset's own)."
+    "Number of attention heads; they must divide the hidden size (default: the preset's)."
 
     def turned(self) -> dict[str, int]:
-        """Give the dials that were turned, as `preset` takes them."""
+        """Give the sizes that were set, as `preset` takes them."""
         return {name: value for name in DIALS if (value := getattr(self, name)) is not None}

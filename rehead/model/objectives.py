@@ -77,7 +77,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
             fills=True,
             needs_mask=True,
             needs_language_model_head=True,
-            options=frozenset({"mask_share", "next_sentence"}),
+            options=frozenset({"mask_probability", "next_sentence"}),
         ),
         ObjectiveSpec(
             name="hybrid",
@@ -87,7 +87,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
             fills_one_before=True,
             needs_mask=True,
             needs_language_model_head=True,
-            options=frozenset({"mask_share", "causal_rows"}),
+            options=frozenset({"mask_probability", "causal_rows"}),
         ),
         ObjectiveSpec(
             name="document",

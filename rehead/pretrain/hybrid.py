@@ -99,7 +99,7 @@ class Hybrid(RowObjective):
 def build(context: BuildContext) -> Hybrid:
     """Build the objective `hybrid`."""
     prepared, options = context.prepared, context.options
-    masking = Masking.of(prepared.tokenizer, options.mask_share)
+    masking = Masking.of(prepared.tokenizer, options.mask_probability)
     return Hybrid(
         context.model, prepared.train, prepared.valid, masking, causal_rows=options.causal_rows, **context.sizes
     )

@@ -64,7 +64,7 @@ def build(context: BuildContext) -> Masked:
     from rehead.pretrain.next_sentence import NextSentence  # which is a kind of `Masked`
 
     prepared, options = context.prepared, context.options
-    masking = Masking.of(prepared.tokenizer, options.mask_share)
+    masking = Masking.of(prepared.tokenizer, options.mask_probability)
     model, train, valid = context.model, prepared.train, prepared.valid
     if options.next_sentence:
         return NextSentence(model, train, valid, masking, prepared.tokenizer, **context.sizes)

@@ -50,7 +50,7 @@ class Masking:
         if tokenizer.mask is None:
             raise UserError(f"{tokenizer.name} has no [MASK] token, which masked language modelling needs.")
         if not 0 < share < 1:
-            raise UserError(f"--mask-share {share:g}: must lie between 0 and 1.")
+            raise UserError(f"--mask-probability {share:g}: must lie between 0 and 1.")
         return cls(tokenizer.mask, tuple(tokenizer.marks()), tokenizer.vocab_size, share)
 
     def apply(self, ids: NDArray[np.int64], at: NDArray[np.int64], seed: int, share: float | None = None) -> MaskedRows:

@@ -24,67 +24,72 @@ SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
 class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
     """Pretrain a base on unlabelled text."""
 
+    GROUP = "training"
+    MOST_USED = ("out", "preset", "objective", "epochs", "minutes")
+
     texts: list[str] = positional(metavar="TEXT")
-    "Files, folders or globs, or - for standard input."
+    "Unlabelled text: files, folders or globs, or - for standard input."
 
-    out: Path = flag(metavar="RUN")
-    "Directory of the run."
+    out: Path = flag(metavar="RUN", group="writes")
+    "Output directory of the run."
 
-    preset: Literal["lab", "small", "base", "bag"] = "bag"
-    """Shape of the model. bag: n-gram vectors, no layers; small: a Transformer of 4 layers on n-gram vectors; base: a
+    preset: Literal["lab", "small", "base", "bag"] = flag("bag", group="model")
+    """Model architecture. bag: n-gram vectors, no layers; small: a Transformer of 4 layers on n-gram vectors; base: a
     Transformer of 8 layers; lab: the Transformer of the classic experiment."""
 
     objective: str | None = None
-    """What is trained. bag: n-gram vectors only, without any layers; document: the same through the layers; causal,
-    masked, hybrid: a language model. A,B: one after the other; A+B: both in every step; A:0.8,B:0.2: with these shares
-    of the budget (default: bag for --preset bag, causal for lab, bag,causal for small and base)."""
+    """Training objective. causal: predict the next token; masked: predict masked tokens; hybrid: both; document:
+    predict a document's n-grams from its other n-grams, through the layers; bag: the same without the layers. A,B: one
+    after the other; A:0.8,B:0.2: with these shares of the budget; A+B: both in every step (default: bag for --preset
+    bag, causal for lab, bag,causal for small and base)."""
 
-    tokenizer: Path | None = None
-    "A tokenizer.json, or a SentencePiece .model beside its dict.txt. Left out: one is trained on the text."
+    tokenizer: Path | None = flag(None, metavar="FILE", group="model")
+    """Existing tokenizer: a tokenizer.json, or a SentencePiece .model with its dict.txt beside it (default: train one
+    on the text)."""
 
-    vocab: int | None = flag(None, metavar="N")
-    "Size of the vocabulary of a tokenizer that is trained (default: the preset's own)."
+    vocab: int | None = flag(None, metavar="N", group="model")
+    "Vocabulary size of the trained tokenizer (default: the preset's)."
 
-    lowercase: bool | None = None
-    "Have a tokenizer that is trained read small letters only (default: unless the run learns to generate)."
+    lowercase: bool | None = flag(None, group="model")
+    "Lowercase text in the trained tokenizer (default: on, unless the objective is causal or hybrid)."
 
     epochs: float | None = flag(None, metavar="N")
-    "Budget: read the text this many times."
+    "Budget: number of passes over the text (default: 1 to 20, fewer for more text)."
 
     tokens: float | None = flag(None, metavar="N")
-    "Budget: read this many tokens."
+    "Budget: number of tokens to train on (default: none; --epochs applies)."
 
     minutes: float | None = flag(None, metavar="N")
-    "Budget: train for so long; encoding the text is not counted."
+    "Budget: training time in minutes, tokenization not included (default: none; --epochs applies)."
 
     batch: int | None = flag(None, metavar="TOKENS")
-    """Tokens in a step, over all processes (default: 20,480 for bag and document, else a two thousandth of the budget,
-    from 1,024 to 8,192). A bag reads at least 64 documents in a step."""
+    """Batch size in tokens, over all processes; bag reads at least 64 documents per step (default: 20,480 for bag and
+    document, otherwise 1/2,000 of the budget, from 1,024 to 8,192)."""
 
-    length: int = flag(256, metavar="T")
-    "Tokens in a row of text (causal, masked, hybrid), and the longest part that layers read (document)."
+    length: int = flag(256, metavar="T", group="long")
+    "Sequence length in tokens of causal, masked and hybrid; for document, the maximum length that the layers read."
 
-    mask_share: float = 0.3
-    "Share of the tokens that masked and hybrid hide; validation always hides 15 %."
+    mask_probability: float = flag(0.3, metavar="P")
+    "Probability that masked and hybrid mask a token in training; validation always masks 15 %."
 
     next_sentence: bool = False
-    "With masked: also ask whether one half of a row followed the other, as BERT did."
+    "With masked: add BERT's next-sentence prediction."
 
-    causal_rows: float = 0.5
-    "With hybrid: share of the rows that are read under the square mask."
+    causal_rows: float = flag(0.5, metavar="P")
+    "With hybrid: fraction of the sequences that are trained with a causal mask."
 
     skip_empty: bool = True
-    "Leave empty texts out, and say how many; --no-skip-empty stops at the first."
+    "Skip empty texts and report how many; --no-skip-empty stops at the first."
 
-    resume: bool = False
-    "Go on with a run that was interrupted: the same command, and this."
+    resume: bool = flag(False, group="writes")
+    "Continue an interrupted run: repeat its command with this flag."
 
-    overwrite: bool = False
-    "Replace a run that is already there."
+    overwrite: bool = flag(False, group="writes")
+    "Replace an existing run."
 
 
 def shape_of(options: PretrainOptions, ntokens: int | None = None) -> ModelConfig:
-    """Settle the shape of the model, for a vocabulary of this size; what cannot be is refused."""
+    """Make the configuration of the model, for a vocabulary of this size; an impossible one is refused."""
     config = preset(options.preset, **options.turned(), **({} if ntokens is None else {"ntokens": ntokens}))
     return config if options.length <= config.maxlen else dataclasses.replace(config, maxlen=options.length)
 
@@ -100,22 +105,22 @@ def stages_of(options: PretrainOptions) -> list[Stage]:
 
 
 def check_pretraining(options: PretrainOptions) -> None:
-    """Refuse what contradicts itself before anything is read or written."""
+    """Refuse contradicting options before anything is read or written."""
     specs = specs_of(stages_of(options))
     named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
     if len(named) > 1:
-        raise UserError(f"--{named[0]} and --{named[1]} are two budgets. Give one.")
+        raise UserError(f"--{named[0]} and --{named[1]} are both budgets. Give one.")
     for name in named:
         if not 0 < getattr(options, name) < LARGEST:
             raise UserError(f"--{name} {getattr(options, name):g}: must be above 0 and below {LARGEST:g}.")
     if options.length < 2:
         raise UserError(f"--length {options.length}: must be 2 or more.")
     if options.batch is not None and options.batch < options.length:
-        raise UserError(f"--batch {options.batch} is less than one row of --length {options.length} tokens.")
-    if not 0 < options.mask_share < 1:
-        raise UserError(f"--mask-share {options.mask_share:g}: must lie between 0 and 1.")
+        raise UserError(f"--batch {options.batch} is less than one sequence of --length {options.length} tokens.")
+    if not 0 < options.mask_probability < 1:
+        raise UserError(f"--mask-probability {options.mask_probability:g}: must be between 0 and 1.")
     if not 0 < options.causal_rows < 1:
-        raise UserError(f"--causal-rows {options.causal_rows:g}: must lie between 0 and 1.")
+        raise UserError(f"--causal-rows {options.causal_rows:g}: must be between 0 and 1.")
     for name in sorted(frozenset[str]().union(*(spec.options for spec in OBJECTIVES.values()))):
         unchanged = getattr(options, name) == getattr(PretrainOptions, name)
         if not unchanged and not any(name in spec.options for spec in specs):
@@ -124,7 +129,7 @@ def check_pretraining(options: PretrainOptions) -> None:
                 f"--{name.replace('_', '-')} goes with --objective {takes}, not with {objective_of(options)}."
             )
     if options.next_sentence and options.length < SHORTEST_PAIR:
-        raise UserError(f"--length {options.length} leaves no room for two sentences. Choose {SHORTEST_PAIR} or more.")
+        raise UserError(f"--length {options.length} is too short for two sentences. Choose {SHORTEST_PAIR} or more.")
     shape = shape_of(options)
     skipping = [spec.name for spec in specs if not spec.trains_layers]
     if skipping and shape.norm == "post" and shape.nlayers:
@@ -133,8 +138,12 @@ def check_pretraining(options: PretrainOptions) -> None:
             "--preset lab (norm='post') are not. Choose --objective document, or --preset small."
         )
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a run and --overwrite throws it away. Give one.")
+        raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
     if options.tokenizer is not None and options.vocab is not None:
-        raise UserError("--vocab is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+        raise UserError(
+            "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
+        )
     if options.tokenizer is not None and options.lowercase is not None:
-        raise UserError("--lowercase is for a tokenizer that is trained; --tokenizer brings its own. Drop one.")
+        raise UserError(
+            "--lowercase applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
+        )

@@ -74,15 +74,10 @@ def default_batch(options: PretrainOptions, share: float, tokens: int) -> int:
 
 
 def _rates(options: PretrainOptions, config: ModelConfig) -> Rates:
-    """Choose the learning rates: lower ones for wider models."""
-    default, factor = Rates(), options.lr
+    """Choose the learning rates: unless --lr is given, that of AdamW falls with the model's width."""
     width = (256 / config.nhid) ** 0.5
-    return Rates(
-        adamw=default.adamw * factor * width,
-        muon=default.muon * factor,
-        rows=default.rows * factor,
-        weight_decay=options.weight_decay,
-    )
+    default = Rates(adamw=Rates.adamw * width, weight_decay=options.weight_decay)
+    return default.at(options.lr, options.lr_scale)
 
 
 def _budget(options: PretrainOptions, objective: Objective, share: float, tokens: int) -> Budget:

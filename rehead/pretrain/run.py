@@ -26,7 +26,7 @@ from rehead.errors import ConfigError, UserError
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.objectives import Stage, specs_of
-from rehead.options import read_options
+from rehead.options import check_names, read_options
 from rehead.pretrain.context import Prepared
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
@@ -62,9 +62,7 @@ LEAST, LITTLE = 100, 1_000_000  # tokens: fewer are refused, or get a warning
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
     """Pretrain a base on unlabelled text, as `rehead pretrain` does; its options are keyword arguments here."""
     paths = [texts] if isinstance(texts, str | Path) else list(texts)
-    known = {each.name for each in dataclasses.fields(PretrainOptions)}
-    if unknown := sorted(options.keys() - known):
-        raise UserError(f"pretrain has no option {unknown[0]!r}. It has: {', '.join(sorted(known))}.")
+    check_names(options, PretrainOptions, "pretrain")
     with stop_as_interrupt(f"pretrain(…, out={str(out)!r}, resume=True)"):
         run = run_pretraining(PretrainOptions(texts=[str(path) for path in paths], out=Path(out), **options))
     return load(out) if run is None else run
@@ -226,7 +224,9 @@ def _finish(
     try:
         save_into(run, options.out)
     except ConfigError as error:  # weights that are not finite: the last step diverged after its loss was checked
-        raise UserError(f"{error} Training has diverged. Start again (--overwrite) with a lower --lr.") from error
+        raise UserError(
+            f"{error} Training diverged. Start again (--overwrite) with a lower --lr or --lr-scale."
+        ) from error
     except UserError as error:
         raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
     _draw(options.out, say)

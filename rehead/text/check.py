@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
-from rehead.options import CommonOptions, positional, read_options
+from rehead.options import CommonOptions, flag, positional, read_options
 from rehead.terminal import results_console
 from rehead.text.documents import ReadOptions, place
 
@@ -28,35 +28,40 @@ BAR = 40  # characters of the longest bar
 
 @dataclass(kw_only=True)
 class CheckOptions(CommonOptions, ReadOptions):
-    """Options of `rehead data check`."""
+    """Count documents; find duplicates, and leaks between training and test data."""
+
+    MOST_USED = ("against", "unlabelled", "text_column", "label_column", "json")
+    GROUP = "reads"
 
     paths: list[str] = positional(metavar="PATH")
-    "Files, folders or globs, labelled or not; or imdb, rotten-tomatoes, or a part of these, such as imdb:train."
+    "Files, folders or globs, labelled or not; or a built-in dataset, such as imdb, or a split of it: imdb:train."
 
     against: list[str] = dataclasses.field(default_factory=list, metadata={"metavar": "PATH"})
-    "The part that must not occur in PATH, such as the test part: exit code 1 if it does, exactly or nearly."
+    """Test data that must not occur in PATH: the exit code is 1 if any of it does, as an exact or near duplicate
+    (default: none; only PATH itself is checked)."""
 
     allow_unlabelled: bool = False
-    "Texts that PATH holds without labels may occur in --against: only report them."
+    "Report unlabelled texts of PATH that occur in --against, but do not count them as a leak."
 
     unlabelled: bool = False
-    "Read files without labels, even where they look labelled: a folder with subfolders, say."
+    "Read files as unlabelled text even where they look labelled, such as a folder with subfolders."
 
     skip_empty: bool = True
     "Count empty texts and labels; --no-skip-empty stops at the first."
 
-    tokenizer: Path | None = None
-    "Count tokens with this tokenizer.json, or SentencePiece .model beside its dict.txt. Left out: an estimate."
+    tokenizer: Path | None = flag(None, metavar="FILE", group="model")
+    """Count tokens with this tokenizer.json, or SentencePiece .model with its dict.txt beside it (default: estimate the
+    number of tokens)."""
 
-    examples: int = 3
-    "Duplicates to show of each kind."
+    examples: int = flag(3, metavar="N", group="writes")
+    "Number of duplicates of each kind to show."
 
-    json: bool = False
-    "Print one JSON document instead of tables."
+    json: bool = flag(False, group="writes")
+    "Print a JSON document instead of tables."
 
 
 def check(options: CheckOptions) -> int:
-    """Check the data, print the report, and return 1 if something leaks."""
+    """Check the data, print the report, and return 1 if there is a leak."""
     from rehead.text.leaks import check_parts
 
     if options.examples < 0:
@@ -179,22 +184,24 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
     lines = []
     if report["limited"]:
         lines.append(
-            f"note: {_documents(report['limited'])} with a phrase that very many others have, not compared with all of "
-            "these: there may be more near duplicates."
+            f"note: {_documents(report['limited'])} with phrases too common to compare with every other document: "
+            "there may be more near duplicates."
         )
     for part, name in zip(report["parts"], names, strict=True):
         lines += [f"note: {note}" for note in part["notes"]]
         if part["skipped"].get("empty text") or part["skipped"].get("empty label"):
-            lines.append(f"note: some texts or labels of {name} are empty; --no-skip-empty names the first.")
+            lines.append(
+                f"note: some texts or labels of {name} are empty; --no-skip-empty shows where the first one is."
+            )
         if part["contradictions"]:
             lines.append(
-                f"note: {_documents(part['contradictions'])} of {name} with a duplicate that has other labels."
+                f"note: {_documents(part['contradictions'])} of {name} with a duplicate that is labelled differently."
             )
     across = report["across"]
     if across is None:
         return lines
     if across["contradictions"]:
-        lines.append(f"note: {_documents(across['contradictions'])} of {names[1]} with other labels in {names[0]}.")
+        lines.append(f"note: {_documents(across['contradictions'])} of {names[1]} labelled differently in {names[0]}.")
     found = across["exact"] + across["near"]
     if not found:
         return [*lines, f"clean: nothing of {names[1]} occurs in {names[0]}."]
@@ -203,7 +210,7 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
         f"{across['exact']:,} word for word, {across['near']:,} nearly."
     )
     if across["unlabelled"]:
-        meant = "That is allowed." if report["allow_unlabelled"] else "If that is meant, give --allow-unlabelled."
+        meant = "That is allowed." if report["allow_unlabelled"] else "If that is intended, give --allow-unlabelled."
         lines.append(f"      {_documents(across['unlabelled'])} of these in unlabelled text only. {meant}")
     return lines
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from rehead.errors import UserError, shown
+from rehead.options import flag
 
 Cut = Literal["line", "block", "file"]
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"]
@@ -65,43 +66,46 @@ class Example(NamedTuple):
 class ReadOptions:
     """How files are read."""
 
+    GROUP = "reads"
+
     documents: Cut | None = None
-    """What a document is in a plain text file: a line, a block between blank lines, or the file.
-    Left out: a line; a file, in a folder with one subfolder per class."""
+    """What a document is in a plain-text file: a line, a block between blank lines, or the whole file (default: line;
+    in a folder with one subfolder per class, file)."""
 
-    text_column: str | None = None
-    "The column that holds the text (csv, tsv, jsonl, parquet). Left out: text, review, sentence, content, …"
+    text_column: str | None = flag(None, metavar="NAME")
+    "Name of the text column of csv, tsv, jsonl and parquet files (default: text, review, sentence, content, …)."
 
-    label_column: str | None = None
-    "The column that holds the label. Left out: label, class, category, sentiment, target, …"
+    label_column: str | None = flag(None, metavar="NAME")
+    "Name of the label column (default: label, class, category, sentiment, target, …)."
 
-    delimiter: str | None = None
-    "The character between the columns of csv and tsv files, such as ';'; or tab. Left out: a comma, a tab in .tsv."
+    delimiter: str | None = flag(None, metavar="CHARACTER")
+    "Column separator of csv and tsv files: one character, such as ';', or tab (default: comma; tab for .tsv)."
 
     no_quotes: bool = False
-    "In csv and tsv files, quotes are ordinary characters, and every line is a row."
+    "Treat quotes in csv and tsv files as ordinary characters, so that every line is a row."
 
     single_label: bool = False
-    "Every example has one label: | is part of its name, and a list of several is an error."
+    "Every example has exactly one label: | is part of its name, and a list of labels is an error."
 
     skip_empty: bool = False
-    "Drop empty texts and examples without a label, and say how many, instead of stopping at the first."
+    "Skip empty texts and examples without a label, and report how many, instead of stopping at the first."
 
-    max_document_mb: float = 16
-    "The longest document that is taken for one, in megabytes of UTF-8."
+    max_document_mb: float = flag(16, metavar="MB")
+    "Maximum size of a document, in megabytes of UTF-8; a larger one is an error."
 
     input_format: Format | None = None
-    "What the files are, whatever their names end in. Left out: by extension; standard input is txt."
+    """Format of the input files: txt, csv, tsv, jsonl, parquet, or spm for SentencePiece pieces (default: by file
+    extension; txt for standard input)."""
 
     @property
     def document_limit(self) -> int:
-        """The longest document, in bytes."""
+        """Maximum size of a document, in bytes."""
         if not 0 < self.max_document_mb < 1e6:
             raise UserError(f"--max-document-mb {self.max_document_mb:g}: must be above 0 and below a million.")
         return max(1, int(self.max_document_mb * 1e6))
 
     def delimiter_in(self, kind: str) -> str:
-        """Tell what separates the columns of a csv or tsv file."""
+        """Give the column separator of a csv or tsv file."""
         if self.delimiter is None:
             return "\t" if kind == "tsv" else ","
         character = "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
@@ -111,12 +115,12 @@ class ReadOptions:
 
 
 def check_values(options: ReadOptions) -> None:
-    """Refuse values that no field of the options can have; the command line lets none of them through."""
+    """Refuse values of the wrong type or choice; on the command line, argparse has done so."""
     if not isinstance(options, ReadOptions):
-        raise UserError(f"options: give a ReadOptions, not {described(options)}.")
+        raise UserError(f"options is {described(options)}. Expected a ReadOptions.")
     for name, allowed in (("documents", get_args(Cut)), ("input_format", get_args(Format))):
         if (value := getattr(options, name)) not in (None, *allowed):
-            raise UserError(f"{name}: {described(value)} is not known. Give {', '.join(map(repr, allowed))}, or None.")
+            raise UserError(f"{name} is {described(value)}. Expected {', '.join(map(repr, allowed))}, or None.")
     kinds: dict[str, tuple[str, type | tuple[type, ...]]] = {
         **dict.fromkeys(("text_column", "label_column", "delimiter"), ("a str, or None", (str, type(None)))),
         **dict.fromkeys(("no_quotes", "single_label", "skip_empty"), ("True or False", bool)),
@@ -124,7 +128,7 @@ def check_values(options: ReadOptions) -> None:
     }
     for name, (wanted, kind) in kinds.items():
         if not isinstance(value := getattr(options, name), kind):
-            raise UserError(f"{name}: {described(value)} does not do. Give {wanted}.")
+            raise UserError(f"{name} is {described(value)}. Expected {wanted}.")
     options.delimiter_in("csv")
 
 

@@ -1,9 +1,9 @@
-"""`rehead data export`: write a built-in set as files, the way a user's own data would be.
+"""`rehead data export`: write a built-in dataset to files, in the formats of a user's own data.
 
     unlabelled.txt     a document per line
     train.csv, valid.csv, test.csv     columns text and label
 
-The directory appears whole or not at all: it is written beside its place and then renamed.
+The directory is written atomically: beside its target, then renamed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rehead.disk import check_free, whole_directory
-from rehead.options import CommonOptions, positional
+from rehead.options import CommonOptions, flag, positional
 from rehead.text.datasets import Name, Split, load_dataset
 from rehead.text.documents import LabelledData
 
@@ -23,32 +23,35 @@ FILES = ("unlabelled.txt", "train.csv", "valid.csv", "test.csv")
 
 @dataclass(kw_only=True)
 class ExportOptions(CommonOptions):
-    """Options of `rehead data export`."""
+    """Write a built-in dataset to files: unlabelled text, training, validation and test set."""
+
+    GROUP = "writes"
+    MOST_USED = ("out", "train", "valid", "test", "seed")
 
     name: Name = positional(metavar="NAME")
-    "imdb or rotten-tomatoes."
+    "Dataset: imdb or rotten-tomatoes."
 
-    out: Path
-    "Directory to write."
+    out: Path = flag(metavar="DIR")
+    "Output directory."
 
-    train: int = 1600
-    "Labelled documents to train on."
+    train: int = flag(1600, metavar="N")
+    "Size of the training set."
 
-    valid: int = 400
-    "Labelled documents to choose with."
+    valid: int = flag(400, metavar="N")
+    "Size of the validation set."
 
-    test: int = 2000
-    "Labelled documents to test on."
+    test: int = flag(2000, metavar="N")
+    "Size of the test set."
 
-    seed: int = 0
-    "Which documents go where."
+    seed: int = flag(0, metavar="N")
+    "Random seed of the split."
 
     overwrite: bool = False
-    "Replace the directory if it exists and holds nothing but an earlier export."
+    "Replace the output directory if it holds nothing but an earlier export."
 
 
 def export(options: ExportOptions) -> None:
-    """Write the parts and say what they are."""
+    """Write the files and print how many documents each has."""
     replace = FILES if options.overwrite else None
     check_free(options.out, replace)  # before the work
     split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
@@ -57,11 +60,11 @@ def export(options: ExportOptions) -> None:
     for file, count in zip(FILES, counts, strict=True):
         print(f"{options.out / file}: {count:,} documents")
     if not options.quiet:
-        print(f"{split.removed} reviews left out: they repeat another one, exactly or nearly.", file=sys.stderr)
+        print(f"{split.removed} reviews removed: exact or near duplicates of another.", file=sys.stderr)
 
 
 def write_split(split: Split, out: Path, *, overwrite: bool = False) -> None:
-    """Write the parts of a set as files."""
+    """Write the parts of a dataset to files."""
     with whole_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in split.unlabelled)

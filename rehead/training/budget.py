@@ -52,8 +52,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if not (self.warmup >= 0 and self.decay >= 0 and self.warmup + self.decay <= 1):
             raise UserError(
-                f"A warm-up of {self.warmup:g} and a decay of {self.decay:g} do not fit into one run. "
-                "Both are shares of it: from 0 to 1, and at most 1 together."
+                f"--warmup-ratio {self.warmup:g} and --decay-ratio {self.decay:g} do not fit into one run. "
+                "Both are fractions of it: 0 to 1 each, and at most 1 together."
             )
 
     def factor(self, fraction: float) -> float:

@@ -144,7 +144,7 @@ class _Training:
         self.folder, self.record, self.stopping = folder, record, stopping
         self.quiet = quiet or not world.first
         self.what, self.last = phase.objective.name, True
-        self.schedule = Schedule(options.warmup, options.decay)
+        self.schedule = Schedule(options.warmup_ratio, options.decay_ratio)
         self.parts = options.accumulate * world.size
         self.mine = range(world.rank * options.accumulate, (world.rank + 1) * options.accumulate)
         self.module: nn.Module = self.objective
@@ -280,9 +280,11 @@ class _Training:
         if losses and self.world.first and self.folder is not None:  # these weights are no good, if they were saved
             checkpoint.clear_after(self.folder, self.state.step - 1)
         sick = f"loss ({losses[0]})" if losses else "gradient"
+        lr, scale = self.options.lr, self.options.lr_scale
+        lower = f"--lr-scale {scale / 2:g}" if lr is None else f"--lr {lr / 2:g}"
         raise UserError(
-            f"step {self.state.step + 1}: the {sick} is not finite: training has diverged. {self._last_good()}. "
-            f"Start again (--overwrite) with a lower learning rate, such as --lr {self.options.lr / 2:g}."
+            f"step {self.state.step + 1}: the {sick} is not finite: training diverged. {self._last_good()}. "
+            f"Start again (--overwrite) with a lower learning rate, such as {lower}."
         )
 
     def _last_good(self) -> str:

@@ -10,7 +10,7 @@ A sharded run uses AdamW for all of them: Muon needs whole matrices, and row-wis
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -36,6 +36,12 @@ class Rates:
     rows: float = 0.1
     weight_decay: float = 0.1
     "Of the layers' matrices."
+
+    def at(self, lr: float | None, scale: float) -> Rates:
+        """Set AdamW's learning rate to `lr`, or multiply it by `scale`; Muon and the rows keep their ratio to it."""
+        factor = scale if lr is None else lr / self.adamw
+        adamw = self.adamw * scale if lr is None else lr
+        return replace(self, adamw=adamw, muon=self.muon * factor, rows=self.rows * factor)
 
 
 class Optimizers:

@@ -23,16 +23,19 @@ NAME = 24  # characters of a class's name that are printed
 
 @dataclass(kw_only=True)
 class EvaluateOptions(CommonOptions, ReadOptions):
-    """Measure a classifier on labelled text."""
+    """Evaluate a classifier on labelled text."""
+
+    GROUP = "reads"
+    MOST_USED = ("text_column", "label_column", "json")
 
     run: Path = positional()
-    "A classifier that rehead finetune made."
+    "Classifier made by rehead finetune."
 
     labelled: list[str] = positional(metavar="LABELLED")
     "Labelled text: csv, tsv, jsonl or parquet files, or folders with one subfolder per class."
 
     json: bool = False
-    "Print one JSON document."
+    "Print a JSON document instead of tables."
 
 
 def evaluate(options: EvaluateOptions) -> None:

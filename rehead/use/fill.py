@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class FillOptions(CommonOptions):
-    """Predict masked words of a text with a run that was pretrained with --objective masked or hybrid."""
+    """Predict the masked words of a text with a run that was pretrained with --objective masked or hybrid."""
+
+    GROUP = "writes"
+    MOST_USED = ("top", "json")
 
     run: Path = positional()
-    "The run to predict with."
+    "Run pretrained with --objective masked or hybrid."
 
     text: str = positional()
-    "A text with [MASK] for every word to predict; - reads it from standard input."
+    "Text with [MASK] in place of each word to predict; - reads it from standard input."
 
     top: int = flag(5, metavar="N")
-    "Number of most probable words to show for every [MASK]."
+    "Number of most likely words to show for each [MASK]."
 
     json: bool = False
-    "Print one JSON document instead of a table."
+    "Print a JSON document instead of a table."
 
 
 @dataclass(frozen=True)

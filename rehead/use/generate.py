@@ -23,46 +23,49 @@ if TYPE_CHECKING:
 
 @dataclass
 class GenerateOptions(CommonOptions):
-    """Continue a text with a run that was pretrained with --objective causal or hybrid."""
+    """Generate text with a run that was pretrained with --objective causal or hybrid."""
+
+    GROUP = "sampling"
+    MOST_USED = ("prompt", "tokens", "n", "temperature", "seed")
 
     run: Path = positional()
-    "The run to generate with."
+    "Run pretrained with --objective causal or hybrid."
 
-    prompt: str | None = flag(None, metavar="TEXT")
-    "The text to continue; - reads it from standard input. Without it, a new text is generated."
+    prompt: str | None = flag(None, metavar="TEXT", group="reads")
+    "Text to continue; - reads it from standard input (default: start a new text)."
 
     tokens: int = flag(100, metavar="N")
     "Maximum number of tokens to generate; the model may end the text earlier."
 
     n: int = flag(1, metavar="N")
-    "Number of samples, each with its own random numbers."
+    "Number of samples to generate."
 
     temperature: float = flag(0.8, metavar="T")
-    "Sampling temperature: below 1 the distribution is sharper, above 1 flatter; 0 is greedy decoding."
+    "Sampling temperature: lower is more predictable, higher more random; 0 is greedy decoding."
 
     greedy: bool = False
-    "Greedy decoding: the same as --temperature 0."
+    "Greedy decoding: always take the most likely token, as with --temperature 0."
 
     top_k: int | None = flag(None, metavar="K")
-    "Top-k sampling: sample from the K most probable tokens only."
+    "Top-k sampling: sample from the K most likely tokens (default: no such limit)."
 
     top_p: float = flag(0.95, metavar="P")
-    "Nucleus (top-p) sampling: sample from the smallest set of tokens with total probability P; 1 disables it."
+    "Nucleus sampling: sample from the smallest set of most likely tokens with total probability P; 1 disables it."
 
     repetition_penalty: float = flag(1.0, metavar="R")
-    "Penalise tokens that occurred before: 1.1 slightly, 1.5 strongly; 1 disables it."
+    "Penalty on tokens that occurred before: 1.1 is mild, 1.5 strong; 1 disables it."
 
     no_repeat_ngram: int | None = flag(None, metavar="N")
-    "Never generate an n-gram of N tokens twice."
+    "Never repeat an n-gram of N tokens (default: repetition is allowed)."
 
-    seed: int = 0
-    "Random seed: the same seed gives the same text."
+    seed: int = flag(0, metavar="N")
+    "Random seed."
 
-    cache: bool = True
-    "Use a key/value cache. --no-cache reads the whole text again for every token: the same result, slower."
+    cache: bool = flag(True, group="hardware")
+    "Key-value cache; --no-cache recomputes the whole text for every token: the same output, but slower."
 
-    json: bool = False
-    "Print one JSON document at the end, instead of text as it is generated."
+    json: bool = flag(False, group="writes")
+    "Print a JSON document once all samples are complete."
 
 
 @dataclass

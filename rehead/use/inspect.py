@@ -25,37 +25,40 @@ PresetName = Literal["lab", "small", "base", "bag"]
 
 @dataclass
 class InspectOptions(CommonOptions, DialOptions):
-    """Count the parameters of a run or a preset, and draw its mask, positions and attention."""
+    """Count the parameters of a run or a preset; plot its attention mask, positions and attention weights."""
+
+    GROUP = "model"
+    MOST_USED = ("preset", "classes", "text", "plots", "json")
 
     run: Path | None = positional(None)
-    "The run to inspect. Without one, a preset is shown."
+    "Run to inspect (default: none; --preset is shown)."
 
     preset: PresetName | None = None
-    "The preset to show if no run is given (default: small)."
+    "Model architecture to show when no run is given: lab, small, base or bag (default: small)."
 
     vocab: int | None = flag(None, metavar="N")
     "Vocabulary size (default: the preset's)."
 
     classes: int | None = flag(None, metavar="K")
-    "Number of classes of the classifier (default: the run's, else 2)."
+    "Number of classes of the classifier head (default: the run's, otherwise 2)."
 
     length: int = flag(256, metavar="T")
-    "Sequence length in tokens, for the FLOPs per token."
+    "Sequence length in tokens, for the floating-point operations per token."
 
-    text: str | None = None
-    "With a run and --plots: draw attention for this text."
+    text: str | None = flag(None, metavar="TEXT", group="reads")
+    "With a run and --plots: plot the attention weights on this text (default: no attention plot)."
 
-    direction: Literal["causal", "bidirectional"] | None = None
-    "With --text: causal or bidirectional attention (default: as the run's head uses it)."
+    direction: Literal["causal", "bidirectional"] | None = flag(None, group="reads")
+    "With --text: use causal or bidirectional attention (default: that of the run's head)."
 
-    plots: Path | None = flag(None, metavar="DIR")
-    "Write figures of the mask, the positions and the attention into this directory, as PNG and SVG."
+    plots: Path | None = flag(None, metavar="DIR", group="writes")
+    "Save plots of mask, positions and attention to this directory, as PNG and SVG (default: no plots)."
 
-    overwrite: bool = False
-    "Overwrite existing figures."
+    overwrite: bool = flag(False, group="writes")
+    "Replace existing plots."
 
-    json: bool = False
-    "Print one JSON document instead of tables."
+    json: bool = flag(False, group="writes")
+    "Print a JSON document instead of tables."
 
 
 def inspect(options: InspectOptions) -> None:

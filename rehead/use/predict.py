@@ -42,45 +42,51 @@ SHOWN = 12  # labels that are counted for the user, at most
 
 @dataclass(kw_only=True)
 class PredictOptions(CommonOptions, ReadOptions):
-    """Give texts labels and probabilities."""
+    """Predict labels and probabilities for texts."""
+
+    GROUP = "writes"
+    MOST_USED = ("out", "format", "threshold", "explain", "text_column")
 
     run: Path = positional()
-    "A classifier that rehead finetune made."
+    "Classifier made by rehead finetune."
 
     file: str | None = positional(None)
-    "What to label: txt, csv, tsv, jsonl or parquet, also .gz or .zst; a folder; - or nothing: standard input."
+    """Texts to classify: a txt, csv, tsv, jsonl or parquet file, also as .gz or .zst, or a folder; - is standard input
+    (default: standard input)."""
 
     out: Path | None = flag(None, metavar="FILE")
-    """Where to write: .csv or .jsonl, also .gz; with --explain also .html. It appears when all is done. Left out:
-    standard output."""
+    """Output file: .csv or .jsonl, also as .gz; with --explain also .html. It is moved into place when complete
+    (default: standard output)."""
 
     format: Literal["csv", "jsonl"] | None = None
-    "What to write. Left out: by the ending of --out, or jsonl for jsonl, else csv."
+    """Output format, csv or jsonl (default: by the extension of --out; on standard output, jsonl for jsonl input,
+    otherwise csv)."""
 
     threshold: float | None = flag(None, metavar="P")
-    "Do not guess where the classifier is less sure than this: from 0 to 1."
+    "Minimum probability, 0 to 1: below it, a text gets --unsure instead of a label (default: always predict)."
 
     unsure: str = flag("unsure", metavar="WORD")
-    "What stands in the place of a label that is not guessed."
+    "With --threshold: what to write in place of a label."
 
     explain: bool = False
-    """Show which words carried the decision: on a terminal in colours, in a .html page, or as a column of csv or jsonl
-    (--format)."""
+    """Show which words contributed to the prediction: in colour on a terminal, as a .html page, or as a column of csv
+    or jsonl (--format)."""
 
     explain_label: str | None = flag(None, metavar="NAME")
-    "With --explain: show what speaks for and against this label, whatever a text is given."
+    "With --explain: show the words for and against this label (default: the predicted label)."
 
     most_uncertain: int | None = flag(None, metavar="N")
-    "Give only N texts that are worth a label: doubtful, and no two alike; the first is worth most."
+    """Active learning: output only the N texts most worth labelling, uncertain and diverse, best first (default: output
+    all texts)."""
 
     skip_empty: bool = False
-    "Leave out rows with an empty text. Without, they are kept, with neither label nor probabilities."
+    "Omit rows with an empty text; otherwise they are kept, without label or probabilities."
 
     resume: bool = False
-    "Go on with a file that was interrupted: the same command, and this."
+    "Continue an interrupted prediction: repeat its command with this flag."
 
     overwrite: bool = False
-    "Replace a file that is already there."
+    "Replace an existing output file."
 
     # Labels are given here, not read.
     label_column: str | None = field(default=None, init=False)

@@ -373,12 +373,14 @@ def test_several_runs_have_names(files: Path, base: Path) -> None:
         (["--labels", "500"], "there are 76 labels to learn from after the split"),
         (["--labels", "2"], "4 or more"),
         (["--test", "three.csv", "--labels", "5", "--valid", "three.csv"], "--labels 5: too few for 3 classes"),
-        (["--methods", "magic"], "--methods magic: not known"),
+        (["--methods", "magic"], "--methods magic: no such method"),
         (["--seeds", "0"], "--seeds 0"),
+        (["--lr", "2"], "--lr-scale"),
+        (["--lr", "2e-5", "--lr-scale", "2"], "--lr 2e-05 and --lr-scale 2"),
         (["--test", "odd.csv"], "'odd' is not among those that were trained on"),
         (["--test", "imdb:tset"], "no such labelled part"),
         (["--resume", "--overwrite"], "Give one"),
-        (["--unlabelled", "data.csv", "--methods", "tfidf"], "--unlabelled is for the default recipe"),
+        (["--unlabelled", "data.csv", "--methods", "tfidf"], "--unlabelled is used by the method recipe only"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -81,8 +81,8 @@ def test_without_the_lab_it_compares_the_base_alone(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--labels", "5000"], "--labels 5000: there are 1,600 to learn from"),
-        (["--labels", "2"], "--labels: give numbers of labels, 4 or more each"),
+        (["--labels", "5000"], "--labels 5000: exceeds the 1,600 training examples"),
+        (["--labels", "2"], "--labels: give training set sizes of 4 or more"),
         (["--seeds", "0"], "--seeds 0: must be 1 or more"),
         (["--lab-epochs", "0"], "--lab-epochs 0: must be above 0"),
         (["--lab-tokens", "0"], "--lab-tokens 0: must be above 0"),

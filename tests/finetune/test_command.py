@@ -29,7 +29,7 @@ from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 from tests.training.running import Killed
 
-QUICK = ["--epochs", "2", "--lr", "10", "--device", "cpu"]
+QUICK = ["--epochs", "2", "--lr-scale", "10", "--device", "cpu"]
 
 
 @pytest.fixture(autouse=True)
@@ -139,9 +139,9 @@ def test_a_linear_classifier_on_the_base_as_it_is(files: Path, capsys: pytest.Ca
     assert run.details["method"] == "probe"
     for name, tensor in base.model.base.state_dict().items():
         np.testing.assert_array_equal(run.model.base.state_dict()[name], tensor, err_msg=name)
-    for given in (("--epochs", "3"), ("--lr", "2"), ("--layer-decay", "0.5"), ("--validations", "3")):
-        assert main([*words, "--out", str(files / "other"), *given]) == 2
-        assert f"{given[0]} is for training by gradient, of which --freeze base does none" in capsys.readouterr().err
+    for name, value in {"epochs": 3, "lr": 2e-5, "lr-scale": 2, "layer-decay": 0.5, "validations": 3}.items():
+        assert main([*words, "--out", str(files / "other"), f"--{name}", str(value)]) == 2
+        assert f"--{name} applies to training by gradient descent" in capsys.readouterr().err
     assert not (files / "other").exists()
 
 
@@ -206,8 +206,8 @@ def test_broken_off_and_resumed(
     capsys.readouterr()
     assert finetune(files, *more, out="run") == 2
     assert "exists already" in capsys.readouterr().err
-    assert finetune(files, *more, "--lr", "2", "--resume") == 2
-    assert "with --lr 10.0, not with --lr 2.0" in capsys.readouterr().err
+    assert finetune(files, *more, "--lr-scale", "2", "--resume") == 2
+    assert "was begun with --lr-scale 10.0, not with --lr-scale 2.0" in capsys.readouterr().err
     assert finetune(files, *more, "--valid", str(files / "valid.csv"), "--resume") == 2
     assert "was begun with another --valid" in capsys.readouterr().err
     assert finetune(files, *more, "--resume") == 0
@@ -222,24 +222,26 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = ["--from", str(files / "base")]
     write(files / "odd.csv", reviews(9, 1, names=("bad", "good", "so")))
     refused = {
-        "what to start from? Give --from RUN": [],
-        "--nhid goes with --scratch alone": [*base, "--nhid", "16"],
-        "--freeze layers would keep random weights": ["--scratch", "--freeze", "layers"],
-        "--freeze base would keep random weights": [*base, "--scratch", "--freeze", "base"],
-        "--freeze embeddings would keep random weights": [*base, "--scratch", "--freeze", "embeddings"],
-        "--patience is for training that validation looks at": [*base, "--patience", "2"],
+        "Give --from RUN (a pretrained run), or --scratch": [],
+        "--nhid applies to --scratch without --from": [*base, "--nhid", "16"],
+        "--freeze layers would freeze random weights": ["--scratch", "--freeze", "layers"],
+        "--freeze base would freeze random weights": [*base, "--scratch", "--freeze", "base"],
+        "--freeze embeddings would freeze random weights": [*base, "--scratch", "--freeze", "embeddings"],
+        "--patience needs a validation set": [*base, "--patience", "2"],
         "no such run": ["--from", str(files / "nothing")],
         "odd.csv line 4: the label 'so' is not among those that were trained on ('bad', 'good')": [
             *base, "--valid", str(files / "odd.csv"),
         ],
         "--dropout 1": [*base, "--dropout", "1"],
-        "--shard is for pretraining": [*base, "--shard"],
+        "--lr 3: must be above 0 and at most 0.1. To multiply the default learning rates": [*base, "--lr", "3"],
+        "--lr 0.001 and --lr-scale 2": [*base, "--lr", "1e-3", "--lr-scale", "2"],
+        "--shard applies to pretraining only": [*base, "--shard"],
         "--epochs 0": [*base, "--epochs", "0"],
-        "--unlabelled is tried where cross-validation decides, not with --freeze none": [
+        "--unlabelled (self-training) needs cross-validation, which --freeze none": [
             *base, "--freeze", "none", "--unlabelled", str(files / "train.csv"),
         ],
-        "not with --scratch": [*base, "--scratch", "--unlabelled", str(files / "train.csv")],
-        "--resume goes on with a run and --overwrite throws it away": [*base, "--resume", "--overwrite"],
+        "needs cross-validation, which --scratch": [*base, "--scratch", "--unlabelled", str(files / "train.csv")],
+        "--resume continues a run and --overwrite deletes it": [*base, "--resume", "--overwrite"],
     }  # fmt: skip
     for said, more in refused.items():
         assert finetune(files, *more) == 2, said

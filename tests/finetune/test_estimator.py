@@ -275,16 +275,18 @@ def test_what_are_no_labels_is_refused(quick: TextClassifier) -> None:
 def test_parameters_are_refused_when_it_is_fitted_by_their_name(base: Run, tmp_path: Path) -> None:
     for parameters, why in (
         ({"freeze": "all"}, "freeze is 'all'. Expected None, or one of: 'base'"),
-        ({"class_weights": "some"}, "class_weights is 'some'. Expected one of: 'none', 'balanced'"),
+        ({"class_weight": "some"}, "class_weight is 'some'. Expected None, or one of: 'balanced'"),
         ({"freeze": "base", "long": "middle"}, "long is 'middle'. Expected None, or one of: 'head'"),
-        ({"freeze": "base", "epochs": 3}, "^epochs is for training by gradient, of which freeze base does none"),
-        ({"patience": 2}, "^patience is for training that validation looks at"),
+        ({"freeze": "base", "epochs": 3}, "^epochs applies to training by gradient descent, which freeze base"),
+        ({"patience": 2}, "^patience needs a validation set"),
         ({"seed": 0.5}, "seed is 0.5. Expected a whole number"),
         ({"batch": 100.0, "freeze": "none"}, "batch is 100.0. Expected a whole number"),
         ({"seed": None}, "seed is None"),
         ({"epochs": True}, "epochs is True"),
         ({"epochs": -1, "freeze": "none"}, "epochs -1: must be above 0"),
         ({"layer_decay": 2.0}, "^layer_decay 2"),
+        ({"lr": 3.0}, "^lr 3: .* lr_scale"),
+        ({"lr": 1e-3, "lr_scale": 2.0}, "^lr 0.001 and lr_scale 2"),
         ({"epochs": "3"}, r"epochs is '3' \(of type str\). Expected a number"),
         ({"freeze": "base", "unlabelled": ["a"]}, "unlabelled is tried where freeze is None"),
         ({"unlabelled": "some text"}, "some text"),
@@ -333,7 +335,7 @@ def test_in_a_pipeline(quick: TextClassifier) -> None:
 
 def test_in_searches_and_cross_validation(quick: TextClassifier, base: Run) -> None:
     assert cross_val_score(quick, TEXTS, LABELS, cv=3).mean() > 0.8
-    given = {"classify__class_weights": ["none", "balanced"], "classify__base": [base]}
+    given = {"classify__class_weight": [None, "balanced"], "classify__base": [base]}
     search = GridSearchCV(Pipeline([("classify", quick)]), given, cv=2).fit(TEXTS, LABELS)
     assert search.best_score_ > 0.7
     assert search.predict(NEW).tolist() == search.best_estimator_.predict(NEW).tolist()
@@ -351,12 +353,12 @@ def test_labels_that_say_nothing_give_chance(quick: TextClassifier) -> None:
     assert abs(shares - 0.5).mean() < 0.2
 
 
-def test_class_weights(quick: TextClassifier) -> None:
+def test_class_weight(quick: TextClassifier) -> None:
     rare = [each for each, label in enumerate(LABELS) if label == "bad" or each < 8]
     texts, labels = [TEXTS[each] for each in rare], [LABELS[each] for each in rare]
     hard = [" ".join(text.split()[:6]) for text in NEW]
     plain = quick.fit(texts, labels).predict_proba(hard)[:, 1].mean()
-    assert quick.set_params(class_weights="balanced").fit(texts, labels).predict_proba(hard)[:, 1].mean() > plain
+    assert quick.set_params(class_weight="balanced").fit(texts, labels).predict_proba(hard)[:, 1].mean() > plain
 
 
 def test_self_training_from_a_list_or_a_file(base: Run, tmp_path: Path) -> None:
@@ -391,6 +393,22 @@ def test_it_is_saved_as_a_run(quick: TextClassifier, base: Run, tmp_path: Path, 
     other = TextClassifier.load(tmp_path / "other")
     expected = quick.predict_proba(NEW)
     np.testing.assert_allclose(other.fit(TEXTS, LABELS).predict_proba(NEW), expected, atol=1e-6)
+
+
+def test_parameters_that_were_saved_under_older_names(quick: TextClassifier, tmp_path: Path) -> None:
+    """`lr` was a multiple of the default learning rates, and `class_weights` had the choice "none"."""
+    quick.fit(TEXTS, LABELS).save(tmp_path / "run")
+    for older, today in (
+        ({"lr": 3.0, "class_weights": "balanced"}, (None, 3.0, "balanced")),
+        ({"lr": 1.0, "class_weights": "none"}, (None, 1.0, None)),
+        ({"lr": 2e-5, "lr_scale": 1.0, "class_weight": "balanced"}, (2e-5, 1.0, "balanced")),
+    ):
+        run = load(tmp_path / "run")
+        run.details["estimator"]["params"] = {"base": "runs/base", "seed": 4, **older}
+        save(run, tmp_path / "older", overwrite=True)
+        loaded = TextClassifier.load(tmp_path / "older")
+        assert (loaded.lr, loaded.lr_scale, loaded.class_weight) == today
+        assert (loaded.base, loaded.seed) == ("runs/base", 4)
 
 
 def test_what_is_loaded(quick: TextClassifier, base: Run, tmp_path: Path) -> None:

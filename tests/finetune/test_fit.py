@@ -21,13 +21,14 @@ from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.training import loop
 from rehead.training.metrics_log import read
+from rehead.training.optimizers import Optimizers
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 from tests.training.running import TIMES, Killed
 
 
 def options(**changes: Any) -> FitOptions:
-    return FitOptions(**{"epochs": 4, "lr": 3.0, "device": "cpu", **changes})
+    return FitOptions(**{"epochs": 4, "lr_scale": 3.0, "device": "cpu", **changes})
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
@@ -40,9 +41,9 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
         ("bag", {}),
         ("bag", {"freeze": "base", "epochs": 10}),
         ("small", {}),
-        ("small", {"freeze": "none", "lr": 20.0}),
-        ("small", {"freeze": "embeddings", "lr": 20.0, "length": 16, "long": "windows"}),
-        ("lab", {"lr": 20.0, "dropout": 0.0}),
+        ("small", {"freeze": "none", "lr_scale": 20.0}),
+        ("small", {"freeze": "embeddings", "lr_scale": 20.0, "length": 16, "long": "windows"}),
+        ("lab", {"lr_scale": 20.0, "dropout": 0.0}),
     ],
     ids=lambda given: "-".join(map(str, given.values())) or "plain" if isinstance(given, dict) else given,
 )
@@ -105,16 +106,58 @@ def test_several_labels(make_base: MakeBase) -> None:
     check_kept(fitted, valid)
 
 
+def rates_of(run: Run, monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[str, set[float]]:
+    """The learning rates that the optimizers are made with, before the schedule."""
+    made: dict[str, set[float]] = {}
+    plain = Optimizers.__init__
+
+    def init(self: Optimizers, *arguments: Any, **settings: Any) -> None:
+        plain(self, *arguments, **settings)
+        made.update({type(each).__name__: {group["lr"] for group in each.param_groups} for each in self.each})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Optimizers, "__init__", init)
+        fit(reviews(20), reviews(10, 1), base=run, options=FitOptions(epochs=0.1, device="cpu", **given))
+    return made
+
+
+def test_lr_is_the_learning_rate(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, bag = make_base("lab"), make_base("bag")
+    default = rates_of(layers, monkeypatch)
+    assert default == {"AdamW": {3e-4 * (256 / 16) ** 0.5}}
+    assert rates_of(layers, monkeypatch, lr=2e-5) == {"AdamW": {2e-5}}
+    (doubled,) = rates_of(layers, monkeypatch, lr_scale=2)["AdamW"]
+    assert doubled == pytest.approx(2 * max(default["AdamW"]))
+    decayed = rates_of(layers, monkeypatch, lr=2e-5, layer_decay=0.5)["AdamW"]
+    assert sorted(decayed) == pytest.approx([2e-5 / 8, 2e-5 / 4, 2e-5 / 2, 2e-5]), "embeddings, two layers, head"
+    assert rates_of(bag, monkeypatch) == {"AdamW": {1e-3}, "RowAdagrad": {0.01}}
+    given = rates_of(bag, monkeypatch, lr=1e-4)
+    assert given["AdamW"] == {1e-4}
+    assert max(given["RowAdagrad"]) == pytest.approx(1e-3), "ten times that of AdamW, as by default"
+
+
+def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:
+    for given, said in (
+        ({"lr": 1.0}, "--lr 1: .* at most 0.1.*--lr-scale"),
+        ({"lr": 0.5}, "--lr 0.5.*--lr-scale"),
+        ({"lr": -1e-3}, "--lr -0.001"),
+        ({"lr_scale": float("nan")}, "--lr-scale nan"),
+        ({"lr": 1e-3, "lr_scale": 0.5}, "--lr 0.001 and --lr-scale 0.5"),
+    ):
+        with pytest.raises(UserError, match=said):
+            fit(reviews(20), None, base=make_base(), options=FitOptions(**given))
+
+
 def test_balanced_classes_find_the_rare_one(make_base: MakeBase) -> None:
     data = reviews(200)
     rare = some(data, [place for place in range(200) if place % 2 == 0 or place < 20])
     found = {}
-    for name in ("none", "balanced"):
-        given = options(epochs=1, class_weights=name, lr=1.0)
+    for name in (None, "balanced"):
+        given = options(epochs=1, class_weight=name, lr_scale=1.0)
         fitted = fit(rare, reviews(60, 1), base=make_base(), options=given)
         assert fitted.valid is not None
         found[name] = fitted.valid.classes[1].recall
-    assert found["balanced"] > found["none"]
+    assert found["balanced"] > found[None]
 
 
 def test_the_same_seed_gives_the_same_bytes(make_base: MakeBase) -> None:
@@ -283,11 +326,9 @@ def test_collapsing_to_one_class_is_said(make_base: MakeBase) -> None:
     data.texts, valid.texts = ["the film"] * len(data), ["the film"] * len(valid)
     fitted = fit(data, valid, base=make_base(), options=options(epochs=1))
     assert fitted.run.details["collapsed"]
-    assert fitted.notes[-1] == (
-        "warning: every validation document was taken for 'bad': the classifier tells nothing apart. Give more "
-        "examples, or train longer (--epochs), or train at another rate (--lr), or have rare classes count as much "
-        "(--class-weights balanced)."
-    )
+    assert fitted.notes[-1].startswith("warning: every validation document was taken for 'bad'")
+    for way in ("Give more examples", "(--epochs)", "(--lr)", "(--class-weight balanced)"):
+        assert way in fitted.notes[-1]
     fitted = fit(reviews(40), reviews(20, 1), base=make_base(), options=options())
     assert "collapsed" not in fitted.run.details
     names = ["bad", "good"]

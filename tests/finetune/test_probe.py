@@ -255,16 +255,17 @@ def test_texts_that_are_all_the_same(make_base: MakeBase) -> None:
     fitted = fit_probe(data, reviews(8), base=make_base())
     said = next(note for note in fitted.notes if note.startswith("warning: every validation document was taken for"))
     assert "--epochs" not in said
-    assert said.endswith("Give more examples, or have rare classes count as much (--class-weights balanced).")
+    assert "Give more examples" in said
+    assert "--class-weight balanced" in said
 
 
 def test_rare_classes_may_count_more(make_base: MakeBase) -> None:
     data = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
     plain, balanced = (
         class_probabilities(
-            fit_probe(data, None, base=make_base(), options=FitOptions(class_weights=kind)).run, reviews(30, 2).texts
+            fit_probe(data, None, base=make_base(), options=FitOptions(class_weight=kind)).run, reviews(30, 2).texts
         )[:, 1].mean()
-        for kind in ("none", "balanced")
+        for kind in (None, "balanced")
     )
     assert balanced > plain
 

@@ -122,7 +122,7 @@ def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
     assert fitted.valid is None
     assert class_probabilities(fitted.run, lonely.texts)[:, 1].argmax() == 30
     uneven = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 20])
-    fitted = fit_recipe(uneven, None, base=make_base(), options=FitOptions(class_weights="balanced"))
+    fitted = fit_recipe(uneven, None, base=make_base(), options=FitOptions(class_weight="balanced"))
     assert right(fitted.run, reviews(60, 1)) > 0.8
 
 
@@ -133,11 +133,11 @@ def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: boo
     rare = some(data, [place for place in range(300) if place % 2 == 0 or place < 32])
     new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
     found = {}
-    for kind in ("none", "balanced"):
-        options = FitOptions(class_weights=kind)
+    for kind in (None, "balanced"):
+        options = FitOptions(class_weight=kind)
         run = fit_recipe(rare, None, base=make_base(), options=options, unlabelled=more if unlabelled else None).run
         found[kind] = (class_logits(run, None, new.texts).argmax(1)[1::2] == 1).mean()
-    assert found["none"] < 0.1
+    assert found[None] < 0.1
     assert found["balanced"] > 0.4
 
 

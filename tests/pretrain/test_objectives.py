@@ -289,7 +289,7 @@ def test_a_model_without_a_language_head_is_refused(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
 def test_shares_that_cannot_be(corpus: Corpus, share: float) -> None:
-    with pytest.raises(UserError, match="mask-share"):
+    with pytest.raises(UserError, match="mask-probability"):
         Masking.of(corpus.tokenizer, share)
     with pytest.raises(UserError, match="causal-rows"):
         Hybrid(

@@ -18,6 +18,7 @@ from rehead.pretrain.document import Document
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of
 from rehead.pretrain.phases import default_batch, default_epochs, make_phases
 from rehead.training.loop import Phase
+from rehead.training.optimizers import Optimizers
 from tests.pretrain.conftest import Corpus
 
 TINY: dict[str, Any] = {"nhid": 8, "nlayers": 1, "nhead": 2}
@@ -150,7 +151,23 @@ def test_n_grams_get_their_rows_whatever_a_run_begins_with(corpus: Corpus) -> No
 
 
 def test_wider_models_take_smaller_steps(corpus: Corpus) -> None:
-    (phase,), (half,) = phases(corpus, "causal"), phases(corpus, "causal", lr=0.5)
+    (phase,), (half,) = phases(corpus, "causal"), phases(corpus, "causal", lr_scale=0.5)
     assert phase.rates.adamw == pytest.approx(1e-3 * (256 / 8) ** 0.5)
     assert half.rates.adamw == pytest.approx(phase.rates.adamw / 2)
     assert half.rates.rows == pytest.approx(phase.rates.rows / 2)
+
+
+def test_lr_is_the_learning_rate_of_adamw_and_the_others_keep_their_ratio_to_it(corpus: Corpus) -> None:
+    (default,), (given,) = phases(corpus, "causal"), phases(corpus, "causal", lr=2e-5)
+    assert given.rates.adamw == 2e-5, "at any width of the model"
+    factor = 2e-5 / default.rates.adamw
+    assert given.rates.rows == pytest.approx(default.rates.rows * factor)
+    assert given.rates.muon == pytest.approx(default.rates.muon * factor)
+    assert given.rates.decay == default.rates.decay
+    made = {
+        type(each).__name__: [group["lr"] for group in each.param_groups]
+        for each in Optimizers(given.objective, given.rates, "muon", sharded=False).each
+    }
+    assert set(made["AdamW"]) == {2e-5}
+    assert made["Muon"] == pytest.approx([0.02 * factor])
+    assert made["RowAdagrad"] == pytest.approx([0.1 * factor])

@@ -190,19 +190,18 @@ def test_what_is_no_path(read_them: Any, paths: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({}, "options: give a ReadOptions, not {} (of type dict)."),
+        ({}, "options is {} (of type dict). Expected a ReadOptions."),
         (
             ReadOptions(documents="page"),  # type: ignore[arg-type]
-            "documents: 'page' (of type str) is not known. Give 'line', 'block', 'file', or None.",
+            "documents is 'page' (of type str). Expected 'line', 'block', 'file', or None.",
         ),
         (
             ReadOptions(input_format="xml"),  # type: ignore[arg-type]
-            "input_format: 'xml' (of type str) is not known. "
-            "Give 'txt', 'csv', 'tsv', 'jsonl', 'parquet', 'spm', or None.",
+            "input_format is 'xml' (of type str). Expected 'txt', 'csv', 'tsv', 'jsonl', 'parquet', 'spm', or None.",
         ),
-        (ReadOptions(text_column=3), "text_column: 3 (of type int) does not do. Give a str, or None."),  # type: ignore[arg-type]
-        (ReadOptions(skip_empty="no"), "skip_empty: 'no' (of type str) does not do. Give True or False."),  # type: ignore[arg-type]
-        (ReadOptions(max_document_mb="9"), "max_document_mb: '9' (of type str) does not do. Give a number."),  # type: ignore[arg-type]
+        (ReadOptions(text_column=3), "text_column is 3 (of type int). Expected a str, or None."),  # type: ignore[arg-type]
+        (ReadOptions(skip_empty="no"), "skip_empty is 'no' (of type str). Expected True or False."),  # type: ignore[arg-type]
+        (ReadOptions(max_document_mb="9"), "max_document_mb is '9' (of type str). Expected a number."),  # type: ignore[arg-type]
     ],
 )
 def test_what_no_option_can_be(read_them: Any, options: Any, complaint: str) -> None:

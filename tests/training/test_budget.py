@@ -62,7 +62,7 @@ def factors(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_epochs(text: Path, tmp_path: Path, factors: list[float]) -> None:
     """A step's rate is that of its middle: (i + ½) / 12 of the run."""
-    run_pretraining(small(text, tmp_path / "run", epochs=0.5, warmup=0.25, decay=0.5))
+    run_pretraining(small(text, tmp_path / "run", epochs=0.5, warmup_ratio=0.25, decay_ratio=0.5))
     expected = [1 / 6, 3 / 6, 5 / 6, 1, 1, 1, 11 / 12, 9 / 12, 7 / 12, 5 / 12, 3 / 12, 1 / 12]
     assert factors == pytest.approx(expected)
     train = [line for line in metrics(tmp_path / "run") if line["kind"] == "train"]
@@ -82,7 +82,7 @@ def test_epochs_are_counted_in_rows_of_the_text(text: Path, tmp_path: Path) -> N
 
 def test_tokens(text: Path, tmp_path: Path, factors: list[float]) -> None:
     """1,000 tokens in steps of 128: the eighth step passes the border; its middle, 960, is at 0.96."""
-    run = run_pretraining(small(text, tmp_path / "run", epochs=None, tokens=1000, warmup=0, decay=0.5))
+    run = run_pretraining(small(text, tmp_path / "run", epochs=None, tokens=1000, warmup_ratio=0, decay_ratio=0.5))
     assert run is not None
     assert (run.details["steps"], run.details["tokens"]) == (8, 1024)
     middles = [(128 * step + 64) / 1000 for step in range(8)]
@@ -98,7 +98,9 @@ def test_minutes(text: Path, tmp_path: Path, factors: list[float], monkeypatch: 
         perf_counter = staticmethod(lambda: 0.0)
 
     monkeypatch.setattr(loop, "time", Clock)
-    run = run_pretraining(small(text, tmp_path / "run", epochs=None, minutes=1, warmup=0, decay=0.5, validations=2))
+    run = run_pretraining(
+        small(text, tmp_path / "run", epochs=None, minutes=1, warmup_ratio=0, decay_ratio=0.5, validations=2)
+    )
     assert run is not None
     assert run.details["steps"] == 10
     assert run.details["seconds"] == 60

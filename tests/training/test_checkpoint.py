@@ -191,7 +191,7 @@ def test_a_state_of_another_version_is_refused(key: str, broken: PretrainOptions
 def test_a_best_model_that_is_lost_leaves_the_last(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    options = small(text, tmp_path / "run", checkpoint_steps=1, quiet=False, lr=1000)
+    options = small(text, tmp_path / "run", checkpoint_steps=1, quiet=False, lr_scale=1000)
     losses = iter((3.0, 2.0, 5.0, 5.0))
     monkeypatch.setattr("rehead.pretrain.causal.Causal.report", lambda self, measures: {"loss": next(losses)})
     broken_off(options, 14)

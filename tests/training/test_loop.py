@@ -200,7 +200,7 @@ def test_without_validations_the_last_weights_are_the_run(text: Path, tmp_path: 
 
 
 def test_training_lowers_the_held_out_loss(text: Path, tmp_path: Path) -> None:
-    run_pretraining(small(text, tmp_path / "run", epochs=6, lr=3))
+    run_pretraining(small(text, tmp_path / "run", epochs=6, lr_scale=3))
     valid = [line["loss"] for line in metrics(tmp_path / "run") if line["kind"] == "valid"]
     assert valid[-1] < valid[0] - 1
 

@@ -23,14 +23,15 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "accumulate": (2, "with --accumulate 1, not with --accumulate 2"),
     "batch": (256, "with --batch 128, not with --batch 256"),
     "clip": (0.5, "with --clip 1.0, not with --clip 0.5"),
-    "decay": (0.25, "with --decay 0.5, not with --decay 0.25"),
+    "decay_ratio": (0.25, "with --decay-ratio 0.5, not with --decay-ratio 0.25"),
     "documents": ("block", "without --documents, not with --documents block"),
     "epochs": (1.5, "with --epochs 0.5, not with --epochs 1.5"),
     "input_format": ("txt", "without --input-format, not with --input-format txt"),
     "length": (8, "with --length 16, not with --length 8"),
     "lowercase": (True, "without --lowercase, not with --lowercase"),
-    "lr": (0.5, "with --lr 1.0, not with --lr 0.5"),
-    "mask_share": (0.2, "with --mask-share 0.3, not with --mask-share 0.2"),
+    "lr": (0.05, "without --lr, not with --lr 0.05"),
+    "lr_scale": (0.5, "with --lr-scale 1.0, not with --lr-scale 0.5"),
+    "mask_probability": (0.2, "with --mask-probability 0.3, not with --mask-probability 0.2"),
     "max_document_mb": (8, "with --max-document-mb 16, not with --max-document-mb 8"),
     "next_sentence": (True, "without --next-sentence, not with --next-sentence"),
     "nhead": (1, "with --nhead 2, not with --nhead 1"),
@@ -45,7 +46,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "skip_empty": (False, "with --skip-empty, not without --skip-empty"),
     "validations": (4, "with --validations 3, not with --validations 4"),
     "vocab": (320, "with --vocab 300, not with --vocab 320"),
-    "warmup": (0.1, "with --warmup 0.02, not with --warmup 0.1"),
+    "warmup_ratio": (0.1, "with --warmup-ratio 0.02, not with --warmup-ratio 0.1"),
     "weight_decay": (0.2, "with --weight-decay 0.1, not with --weight-decay 0.2"),
 }
 # Those that are checked in other tests, or cannot be the only one that differs.
@@ -191,7 +192,7 @@ def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text
         ("one line only\n", {"objective": "causal"}, "single document"),
         ("a\nb\nc\n", {}, "tokens to learn from"),
         ("all the letters of a line\n" * 40, {"length": 2048, "batch": 2048}, "fewer than a row of 2,048"),
-        ("a\nb\nc\n", {"objective": "masked", "next_sentence": True, "length": 8}, "leaves no room for two sentences"),
+        ("a\nb\nc\n", {"objective": "masked", "next_sentence": True, "length": 8}, "--length 8 is too short"),
     ],
     ids=["empty", "one document", "a few tokens", "shorter than a row", "too short rows"],
 )
@@ -225,9 +226,9 @@ def test_a_run_is_replaced_only_when_the_new_one_can_begin(text: Path, tmp_path:
     ("given", "said"),
     [
         ({"nhid": 15}, "nhid=15 is not divisible"),
-        ({"mask_share": 2.0}, "--mask-share 2"),
+        ({"mask_probability": 2.0}, "--mask-probability 2"),
         ({"causal_rows": 0.0}, "--causal-rows 0"),
-        ({"objective": "masked", "next_sentence": True, "length": 8}, "no room for two sentences"),
+        ({"objective": "masked", "next_sentence": True, "length": 8}, "--length 8 is too short for two sentences"),
         ({"shard": True}, "Start them with torchrun"),
     ],
 )

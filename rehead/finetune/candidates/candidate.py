@@ -70,7 +70,7 @@ class Task:
     @property
     def balanced(self) -> bool:
         """Whether all classes count the same."""
-        return self.options.class_weights == "balanced"
+        return self.options.class_weight == "balanced"
 
 
 @dataclass

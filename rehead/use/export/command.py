@@ -12,19 +12,22 @@ from rehead.options import CommonOptions, flag, positional
 
 @dataclass(kw_only=True)
 class ExportOptions(CommonOptions):
-    """Export a run to ONNX, with its tokenizer, labels and a small program that uses them."""
+    """Export a run to ONNX, with its tokenizer, its labels and a small program that uses them."""
+
+    GROUP = "writes"
+    MOST_USED = ("format", "out", "overwrite")
 
     run: Path = positional()
-    "A classifier, or a pretrained run with a language-model head."
+    "Classifier, or pretrained run with a language-model head."
 
     format: Literal["onnx", "onnx-int8"] = "onnx"
-    "float32 weights, or int8 quantized ones: a quarter of the size, with slightly different probabilities."
+    "onnx: float32 weights; onnx-int8: quantized weights, a quarter of the size, with slightly different probabilities."
 
     out: Path = flag(metavar="DIR")
-    "The folder to write."
+    "Output directory."
 
     overwrite: bool = False
-    "Overwrite an existing exported folder."
+    "Replace an existing export."
 
 
 def command(options: ExportOptions) -> None:

@@ -26,47 +26,49 @@ EMPTY_TEXT_BYTES = 3  # of "", in that list
 
 @dataclass(kw_only=True)
 class Limits:
-    """The limits of a server: sizes, queues and timeouts."""
+    """Limits on what clients can send, and how long the server waits."""
+
+    GROUP = "limits"
 
     body_bytes: int = flag(2**20, metavar="N")
-    "Maximum size of a request body in bytes, counted as it arrives (beyond it: 413)."
+    "Maximum size of a request body in bytes; a larger one is rejected before it is read (413)."
 
     texts: int = flag(256, metavar="N")
-    "Maximum number of texts in one request (422)."
+    "Maximum number of texts per request (422)."
 
     characters: int = flag(100_000, metavar="N")
-    "Maximum length of one text in characters, checked before it is tokenized (422)."
+    "Maximum number of characters per text, checked before tokenization (422)."
 
     explain_characters: int | None = flag(None, metavar="N")
-    """Maximum length of a text to explain or continue (422). Default: 20,000, or 2,000 to explain a model with layers,
-    but no more than --characters."""
+    """Maximum number of characters of a text to explain or to continue (422) (default: 20,000; 2,000 to explain with
+    layers; at most --characters)."""
 
     generate_tokens: int = flag(400, metavar="N")
-    "Maximum number of tokens that one request may generate (422)."
+    "Maximum number of generated tokens per request (422)."
 
     queue: int = flag(1024, metavar="N")
-    "Maximum number of queued texts; if the queue is full, the response is 429 with Retry-After."
+    "Maximum number of texts in the queue; when it is full, the answer is 429 with Retry-After."
 
     slow_queue: int = flag(64, metavar="N")
-    "Maximum number of queued requests for explanations, attention and generated text (429)."
+    "Maximum number of queued requests for explanations, attention or generated text; beyond it, the answer is 429."
 
     seconds: float = flag(30.0, metavar="S")
-    "Timeout of a request in seconds, from its arrival to its response (503); its computation is then cancelled."
+    "Timeout for computing an answer after the request has been received; then the answer is 503."
 
     receive_seconds: float = flag(10.0, metavar="S")
-    "Timeout in seconds for a client to send a request (408), and to read the response."
+    "Timeout for receiving a request (408), and for sending the answer."
 
     idle_seconds: float = flag(60.0, metavar="S")
-    "Keep-alive timeout in seconds: close a connection that is idle for longer."
+    "Keep-alive timeout: how long a connection may be idle between requests."
 
     connections: int = flag(512, metavar="N")
     "Maximum number of open connections; further ones get 503 and are closed."
 
     batch_characters: int = flag(200_000, metavar="N")
-    "Maximum size of a batch in characters, summed over its texts; a single larger request is computed alone."
+    "Dynamic batching: queued texts are computed together up to about this many characters."
 
     batch_wait_ms: float = flag(2.0, metavar="MS")
-    "Under load, wait up to this many milliseconds to fill a batch; a single client never waits. 0 disables it."
+    "Dynamic batching: how long to wait for further requests while several clients are active; 0 disables waiting."
 
     def max_explain_characters(self, *, layers: bool = False) -> int:
         """Return the maximum length of a text to explain (with a model that has layers, or not) or continue."""
@@ -123,29 +125,33 @@ class Limits:
 class ServeOptions(Limits, CommonOptions):
     """Serve a run over HTTP, with a web page to try it."""
 
+    GROUP = "other"
+    MOST_USED = ("host", "port", "token_file", "insecure_no_token", "log_requests")
+
     run: Path = positional()
-    "A classifier (from rehead finetune), or a run that generates text."
+    "Classifier made by rehead finetune, or run pretrained with --objective causal or hybrid."
 
     host: str = "127.0.0.1"
-    "The address to listen on. One that other machines can reach needs a token."
+    "Address to listen on. An address that other machines can reach requires a token."
 
     port: int = 8000
-    "The port to listen on; 0 chooses a free one and prints it."
+    "Port to listen on; 0 picks a free one and prints it."
 
     token_file: Path | None = flag(None, metavar="FILE")
-    "A file with the token that clients must send (Authorization: Bearer TOKEN); or set REHEAD_TOKEN."
+    """File with the token that clients must send (Authorization: Bearer …) (default: the environment variable
+    REHEAD_TOKEN; without it, no token)."""
 
     insecure_no_token: bool = False
     "Allow an address that other machines can reach without a token."
 
-    allow_host: list[str] | None = flag(None, metavar="NAME")
-    "Additional host names to accept in the Host header, besides the server's own address."
+    allow_host: list[str] | None = flag(None, metavar="NAME", group="limits")
+    "Additional host names to accept in the Host header (default: the server's own address only)."
 
-    allow_origin: list[str] | None = flag(None, metavar="ORIGIN")
-    "Origins whose web pages may call the server (CORS), such as https://example.org."
+    allow_origin: list[str] | None = flag(None, metavar="ORIGIN", group="limits")
+    "CORS: origins of web pages that may call the server, such as https://example.org (default: none)."
 
     log_requests: bool = False
-    "Log every request to stderr: method, path, status, duration; never any text."
+    "Log each request to stderr: method, path, status and time, never any text."
 
 
 def _flag(name: str) -> str:
