@@ -3,21 +3,15 @@
 The CPU's fused kernel knows no dropout, and torch then falls back to a path with guards that a language model's rows do
 not need. Spelt out here, with cheap dropout, attention of `lab` trains in three quarters of the time.
 
-Queries, keys and values come out of one product as (B, T, 3H). Taking them apart and turning them (rotary positions)
-is one function with a gradient of its own, which writes all three gradients into one tensor, in the place and
-order that the product's backward pass reads.
-
 Shapes: B batch, T time, H hidden width, N heads, D = H / N.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rehead.model.masks import square_mask
 from rehead.model.positions import Turns, rotate
@@ -25,48 +19,13 @@ from rehead.model.positions import Turns, rotate
 
 def split_heads(qkv: Tensor, nhead: int, turns: Turns | None) -> tuple[Tensor, Tensor, Tensor]:
     """(B, T, 3H) → queries, keys, values (B, N, T, D), the first two turned by their positions."""
-    cosine, sine = (None, None) if turns is None else (each.to(qkv.dtype) for each in turns)
-    q, k, v = _Split.apply(qkv, nhead, cosine, sine)  # type: ignore[no-untyped-call]
-    return q, k, v
-
-
-class _Split(torch.autograd.Function):
-    """Take apart, and turn."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        qkv: Tensor,
-        nhead: int,
-        cosine: Tensor | None,
-        sine: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        ctx.save_for_backward(cosine, sine)
-        heads = _heads(qkv, nhead)
-        if cosine is None or sine is None:
-            return heads[0], heads[1], heads[2]
-        turned = torch.empty_like(heads[:2], memory_format=torch.contiguous_format)  # (2, B, N, T, D)
-        rotate(heads[:2], (cosine, sine), turned)
-        return turned[0], turned[1], heads[2]
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        cosine, sine = ctx.saved_tensors
-        batch, nhead, time, width = slopes[0].shape
-        out = slopes[0].new_empty(batch, time, 3 * nhead * width)
-        for place, (slope, here) in enumerate(zip(slopes, _heads(out, nhead), strict=True)):
-            if cosine is None or place == 2:
-                here.copy_(slope)
-            else:
-                rotate(slope, (cosine, -sine), here)
-        return out, None, None, None
-
-
-def _heads(packed: Tensor, nhead: int) -> Tensor:
-    """View (B, T, 3H) as (3, B, N, T, D)."""
-    batch, time, wide = packed.shape
-    return packed.view(batch, time, 3, nhead, wide // 3 // nhead).permute(2, 0, 3, 1, 4)
+    batch, time, wide = qkv.shape
+    heads = qkv.view(batch, time, 3, nhead, wide // 3 // nhead).permute(2, 0, 3, 1, 4)  # (3, B, N, T, D)
+    if turns is None:
+        q, k, v = heads.unbind(0)
+        return q, k, v
+    q, k = rotate(heads[:2], turns).unbind(0)
+    return q, k, heads[2]
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool = False) -> Tensor:

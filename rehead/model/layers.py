@@ -17,7 +17,6 @@ from rehead.model.cache import KeysAndValues
 from rehead.model.config import ModelConfig
 from rehead.model.dropout import Dropout
 from rehead.model.positions import Turns
-from rehead.model.swiglu import swiglu
 
 
 class Layer(nn.Module):
@@ -101,7 +100,8 @@ class Layer(nn.Module):
         """Widen, bend, narrow: every position by itself."""
         x = self.up(x)
         if self.feedforward == "swiglu":
-            x = swiglu(x)
+            gate, value = x.chunk(2, dim=-1)
+            x = F.silu(gate) * value
         elif self.feedforward == "gelu":
             x = F.gelu(x)
         else:

@@ -84,15 +84,11 @@ def rotary_turns(positions: Tensor, width: int) -> Turns:
     return cosine[positions][:, None], sine[positions][:, None]
 
 
-def rotate(x: Tensor, turns: Turns, out: Tensor | None = None) -> Tensor:
-    """Turn each pair (i, i + D / 2) of x (…, heads, T, D) by its position's angle. Knows no gradients."""
-    out = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
-    half = x.shape[-1] // 2
-    cosine, sine = (each[..., :half].to(x.dtype) for each in turns)  # their two halves are the same
-    first, second = x[..., :half], x[..., half:]
-    torch.mul(first, cosine, out=out[..., :half]).addcmul_(second, sine, value=-1)
-    torch.mul(second, cosine, out=out[..., half:]).addcmul_(first, sine)
-    return out
+def rotate(x: Tensor, turns: Turns) -> Tensor:
+    """Turn each pair (i, i + D / 2) of x (…, heads, T, D) by its position's angle."""
+    first, second = x.chunk(2, dim=-1)
+    cosine, sine = (each.chunk(2, dim=-1)[0].to(x.dtype) for each in turns)  # their two halves are the same
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
 def _places(positions: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions with gradients of their own, against torch's automatic ones."""
+"""Queries, keys and values taken apart and turned, and attention spelt out, against plain torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from rehead.model.attention import attention_weights, split_heads
 from rehead.model.positions import Turns, rotary_turns
-from rehead.model.swiglu import swiglu
 
 TURNS = {
     "none": None,
@@ -65,17 +64,3 @@ def test_spelt_out_attention_is_the_fused_one(causal: bool) -> None:
         torch.autograd.grad(ours, qkv, slopes, retain_graph=True), torch.autograd.grad(theirs, qkv, slopes), strict=True
     ):
         torch.testing.assert_close(mine, other)
-
-
-def test_swiglu() -> None:
-    torch.manual_seed(0)
-    x = (4 * torch.randn(3, 5, 8, dtype=torch.float64)).requires_grad_()
-    gate, value = x.chunk(2, dim=-1)
-    torch.testing.assert_close(swiglu(x), F.silu(gate) * value)
-    assert torch.autograd.gradcheck(swiglu, x)
-
-
-def test_swiglu_of_large_gates() -> None:
-    x = torch.tensor([[200.0, -200.0, 1.0, 1.0]], requires_grad=True)
-    swiglu(x).sum().backward()
-    assert torch.equal(x.grad, torch.tensor([[1.0, 0.0, 200.0, 0.0]]))
