@@ -18,6 +18,7 @@ import rehead
 from rehead.errors import UserError
 from rehead.model.config import Classifier, LanguageModel
 from rehead.model.objectives import Ability, last_specs
+from rehead.views import VIEWS
 
 if TYPE_CHECKING:
     from rehead.runs.run import Run
@@ -73,17 +74,10 @@ def _what_it_is(run: Run) -> str:
         sizes += f", {config.nlayers} layers with {config.nhead} attention heads each"
     learnt = f"The part that learnt: **{config.learning_part}**."
     if isinstance(head, Classifier):
-        learnt += f" Its linear head reads {_and([VIEWS.get(view.name, view.name) for view in head.views])}."
+        learnt += f" Of a text, its linear head reads {_and([VIEWS[view.name].about for view in head.views])}."
     elif config.nlayers and config.reads == "bag":
         learnt += " Its layers are not trained, and a classifier does not use them."
     return f"{what} {sizes}.\n\n{learnt}"
-
-
-VIEWS = {
-    "bag": "the average of the text's n-gram vectors",
-    "layers": "the hidden states of the Transformer",
-    "words": "the exact words and n-grams of the text",
-}
 
 
 def _and(names: list[str]) -> str:
