@@ -61,7 +61,7 @@ def fill(options: FillOptions) -> None:
         raise UserError(f"--top={options.top} is out of range. Choose 1 or more.")
     text = text_from_input() if options.text == "-" else options.text
     if MASK not in text:
-        raise UserError(f'the text has no {MASK}. Write one for every word to guess, such as: "a truly {MASK} film".')
+        raise UserError(f'the text has no {MASK}. Put one for each word to predict, such as: "a truly {MASK} film".')
     from rehead.model.run import load
 
     run = load(options.run)
@@ -80,8 +80,8 @@ def fill(options: FillOptions) -> None:
     if len(ids) > window and not options.quiet:
         sys.stdout.flush()
         print(
-            f"note: this run has learnt to read {window:,} tokens at once. The text has {len(ids):,}: every {MASK} was "
-            "guessed from those around it.",
+            f"note: this run was trained on sequences of {window:,} tokens. The text has {len(ids):,}: every {MASK} "
+            "was predicted from the tokens around it.",
             file=sys.stderr,
         )
 

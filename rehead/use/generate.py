@@ -110,8 +110,8 @@ def generate(options: GenerateOptions) -> None:
     if read > window and not options.quiet:
         sys.stdout.flush()
         print(
-            f"note: this run has learnt to read {window:,} tokens at once. Prompt and text came to {read:,}: their "
-            "beginning was let go on the way.",
+            f"note: this run was trained on sequences of {window:,} tokens. Prompt and output have {read:,}: the "
+            "oldest tokens were dropped from its context.",
             file=sys.stderr,
         )
 
@@ -212,7 +212,7 @@ def _not_text(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a ten
 
 
 def _sampling(options: GenerateOptions) -> Sampling:
-    """Read the options that say how to choose, after refusing numbers that make no sense."""
+    """Read the sampling options; refuse values out of range."""
     for name, value in (("tokens", options.tokens), ("n", options.n)):
         if value < 1:
             raise UserError(f"--{name}={value} is out of range. Choose 1 or more.")
@@ -221,7 +221,7 @@ def _sampling(options: GenerateOptions) -> Sampling:
     temperature = 0.0 if options.greedy else options.temperature
     if temperature == 0 and options.n > 1:
         raise UserError(
-            f"--n={options.n}: the likeliest text is always the same. Drop --n, or choose a --temperature above 0."
+            f"--n={options.n}: greedy decoding always gives the same text. Drop --n, or choose a --temperature above 0."
         )
     from rehead.use.sampling import Sampling
 

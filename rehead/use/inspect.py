@@ -83,16 +83,16 @@ def inspect(options: InspectOptions) -> None:
 def _open(options: InspectOptions) -> Run | None:
     """Load the run, after refusing what contradicts it."""
     if options.text is not None and options.plots is None:
-        raise UserError("--text draws the attention over a text. Say where to with --plots DIR.")
+        raise UserError("--text plots the attention on a text. Name the output directory with --plots DIR.")
     if options.direction is not None and options.text is None:
-        raise UserError("--direction says how --text is read. Give --text too.")
+        raise UserError("--direction has no effect alone. Add --text.")
     if options.run is None:
         if options.text is not None:
-            raise UserError("--text needs a run, whose tokenizer and weights it shows: rehead inspect RUN --text ...")
+            raise UserError("--text needs a run, for its tokenizer and weights: rehead inspect RUN --text ...")
         return None
     for name in ("preset", "vocab", *DIALS):
         if getattr(options, name) is not None:
-            raise UserError(f"--{name} is for looking at a preset; {options.run} has a shape of its own. Drop one.")
+            raise UserError(f"--{name} applies to a preset; {options.run} has its own architecture. Drop one.")
     from rehead.model.run import load
 
     run = load(options.run)

@@ -85,7 +85,7 @@ def test_the_window_is_told_when_a_text_is_longer(saved: Saved, capsys: pytest.C
     arguments = ["fill", saved("masked"), "a red apple fell. " * 12 + "a [MASK] lemon rolled.", "--json"]
     out, err = printed(capsys, *arguments)
     assert json.loads(out)["masks"][0][0]["word"] == "yellow"
-    assert err.startswith("note: this run has learnt to read 48 tokens at once. The text has ")
+    assert err.startswith("note: this run was trained on sequences of 48 tokens. The text has ")
     assert err.count("\n") == 1
     assert printed(capsys, *arguments, "--quiet")[1] == ""
 
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
     text = "a [MASK] film"
     wrong = {
         "no run": ([str(tmp_path / "none"), text], "no such run"),
-        "no mask": ([saved("masked"), "a film"], "the text has no [MASK]. Write one for every word to guess"),
+        "no mask": ([saved("masked"), "a film"], "the text has no [MASK]"),
         "causal": ([saved("causal"), text], "never learnt to guess hidden words: its objective was causal"),
         "document": ([document, text], "its objective was document. Pretrain one with --objective masked or hybrid."),
         "a classifier": ([classifier, text], "is a classifier"),

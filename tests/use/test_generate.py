@@ -195,7 +195,7 @@ def test_nothing_waits_in_a_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_window_is_told_when_it_was_passed(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["generate", saved("causal"), "--prompt", "a red apple fell. " * 12, "--greedy", "--tokens", "3"]
     _, err = printed(capsys, *arguments)
-    assert err.startswith("note: this run has learnt to read 48 tokens at once. Prompt and text came to ")
+    assert err.startswith("note: this run was trained on sequences of 48 tokens. Prompt and output have ")
     assert err.count("\n") == 1
     assert printed(capsys, *arguments, "--quiet")[1] == ""
 
@@ -216,7 +216,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
         "no top": ([run, "--top-k", "0"], "--top-k=0"),
         "no share": ([run, "--top-p", "0"], "--top-p=0"),
         "two temperatures": ([run, "--greedy", "--temperature", "0.5"], "--greedy is the same as --temperature 0"),
-        "always the same": ([run, "--greedy", "--n", "2"], "always the same"),
+        "--n=2: greedy decoding": ([run, "--greedy", "--n", "2"], "--n=2: greedy decoding"),
         "half a character": ([run, "--prompt", "a \udcff"], "cannot encode this text"),
     }
     for name, (arguments, said) in wrong.items():

@@ -186,7 +186,7 @@ def wrong(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     plots = ["--plots", str(tmp_path / "plots")]
     return {
         "no such run": (["nothing"], "nothing: no such run"),
-        "a run and a preset": ([run, "--preset", "lab"], "--preset is for looking at a preset"),
+        "a run and a preset": ([run, "--preset", "lab"], "--preset applies to a preset"),
         "a run and a vocabulary": ([run, "--vocab", "9"], "--vocab"),
         "a run and classes": ([run, "--classes", "3"], "--classes"),
         "a text without a run": (["--text", "a", *plots], "--text needs a run"),
