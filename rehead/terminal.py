@@ -31,6 +31,12 @@ def text_from_input() -> str:
         raise UserError(f"standard input is not {error.encoding.upper()} (byte {error.start}). Convert it.") from None
 
 
+def print_note(text: str) -> None:
+    """Print a note to stderr, after all results that were printed before it."""
+    sys.stdout.flush()
+    print(f"note: {text}", file=sys.stderr)
+
+
 def results_console(piped_width: int) -> Console:
     """Make a console for tables on standard output. A pipe has no width to fit, so it gets one."""
     from rich.console import Console
