@@ -1,4 +1,4 @@
-"""Servers in this process, for tests: tiny runs, a port of their own, and clients that speak to them."""
+"""Test servers in this process, with tiny runs and free ports, and clients for them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def running(run: Run, token: str | None = None, **options: Any) -> Iterator[Runn
 
 
 class Gate:
-    """Holds up the computation of a server's labels until it is opened."""
+    """Blocks the computation of a server's labels until it is opened."""
 
     def __init__(self, server: Running) -> None:
         self.open, self.computed = threading.Event(), []  # type: ignore[var-annotated]

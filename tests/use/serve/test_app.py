@@ -1,4 +1,4 @@
-"""What is answered, against what the classifier itself says."""
+"""Responses, compared with those of the classifier itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending: what was accepted is finished, what comes meanwhile is refused, and the process is gone afterwards."""
+"""Graceful shutdown: accepted requests are finished, new ones refused, and the process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits: how much, how many, how long; over raw sockets where a well-behaved client would not do it."""
+"""Limits on sizes, queues and time; over raw sockets where no well-behaved client would reach them."""
 
 from __future__ import annotations
 
