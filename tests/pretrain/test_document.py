@@ -17,6 +17,7 @@ from rehead.pretrain import document as module
 from rehead.pretrain import grams as grams_module
 from rehead.pretrain.document import LENGTH, Document
 from rehead.pretrain.grams import choose_rows, count_rows, kept_share
+from rehead.text.random_streams import Stream
 from rehead.text.store_part import Store
 from rehead.training.bags import _readings, bag_readings
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
@@ -178,7 +179,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
 def _choices(made: Document, step: int) -> Any:
     at = np.arange(step * made.documents, (step + 1) * made.documents)
     epochs, positions = np.divmod(at, len(made.train_store))
-    documents = module.shuffled(positions, len(made.train_store), made.seed, module.ORDER, epochs)
+    documents = module.shuffled(positions, len(made.train_store), made.seed, Stream.DOCUMENT_ORDER, epochs)
     return made.train_store, documents, epochs, made.seed, step
 
 
