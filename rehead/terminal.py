@@ -31,6 +31,12 @@ def read_stdin() -> str:
         raise UserError(f"standard input is not {error.encoding.upper()} (byte {error.start}). Convert it.") from None
 
 
+def print_note(text: str) -> None:
+    """Print a note to stderr, after all results that were printed before it."""
+    sys.stdout.flush()
+    print(f"note: {text}", file=sys.stderr)
+
+
 def results_console(piped_width: int) -> Console:
     """Create a console for tables on standard output; on a pipe, which has no width, use `piped_width`."""
     from rich.console import Console

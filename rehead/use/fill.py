@@ -7,7 +7,6 @@ it one position earlier. Every mask is predicted independently, with the others 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import read_stdin, results_console
+from rehead.terminal import print_note, read_stdin, results_console
 from rehead.text.tokenizer import MASK
 from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
 
@@ -77,11 +76,9 @@ def fill(options: FillOptions) -> None:
     else:
         _print(guesses, filled)
     if len(ids) > window and not options.quiet:
-        sys.stdout.flush()
-        print(
-            f"note: the context of this run is {window:,} tokens. The text has {len(ids):,}: every {MASK} was "
-            "predicted from those around it.",
-            file=sys.stderr,
+        print_note(
+            f"the context of this run is {window:,} tokens. The text has {len(ids):,}: every {MASK} was predicted from "
+            "those around it."
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import read_stdin
+from rehead.terminal import print_note, read_stdin
 from rehead.use.cores import one_core
 from rehead.use.learnt import check_it_learnt, longest_read
 
@@ -107,11 +107,9 @@ def generate(options: GenerateOptions) -> None:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
     context = len(ids) + max(len(each.ids) for each in samples) - 1
     if context > window and not options.quiet:
-        sys.stdout.flush()
-        print(
-            f"note: the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
-            "dropped while generating.",
-            file=sys.stderr,
+        print_note(
+            f"the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
+            "dropped while generating."
         )
 
 

@@ -50,6 +50,7 @@ class BagView(DenseView):
     """Averaged n-gram vectors."""
 
     name = "bag"
+    about = "the average of its n-gram vectors"
     Options = BagOptions
     options: BagOptions
 

@@ -65,6 +65,7 @@ class LayersView(DenseView):
     """Hidden states of the Transformer."""
 
     name = "layers"
+    about = "the hidden states of the Transformer"
     word_order = True
     Options = LayersOptions
     options: LayersOptions

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.finetune.calibration import calibrate, find_temperature, fold_temperature, probabilities
+from rehead.finetune.calibration import (
+    COLDEST,
+    HOTTEST,
+    calibrate,
+    find_temperature,
+    fold_temperature,
+    probabilities,
+)
 from rehead.finetune.measures import log_loss, per_class
 from rehead.finetune.thresholds import find_thresholds
 from rehead.model.config import Classifier, preset
@@ -38,6 +45,12 @@ def test_it_is_the_likeliest_of_all_temperatures() -> None:
     tried = np.exp(np.linspace(-2, 3, 500))
     losses = [log_loss(probabilities(logits / each, multilabel=False), truth) for each in tried]
     assert find_temperature(logits, truth) == pytest.approx(tried[int(np.argmin(losses))], rel=0.02)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_the_temperature_stays_between_its_limits(factor: float) -> None:
+    found = find_temperature(*sure(500, factor))
+    assert found == pytest.approx(COLDEST if factor < 1 else HOTTEST, rel=1e-3)
 
 
 def test_several_labels_have_one_temperature() -> None:

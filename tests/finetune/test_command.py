@@ -172,7 +172,7 @@ def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main(["evaluate", str(files / "run"), str(files / "train.csv")]) == 0
     said = capsys.readouterr()
-    assert "warning: the classifier was trained on these very texts" in said.err
+    assert "warning: the classifier was trained on these texts" in said.err
     lines = said.out.splitlines()
     assert lines[0] == "60 texts"
     at = lines.index("rows: what they are; columns: what they were taken for")
@@ -182,7 +182,7 @@ def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str])
         line.startswith("accuracy") and f"{100 * (counts[0][0] + counts[1][1]) / 60:.2f}" in line for line in lines
     )
     main(["evaluate", str(files / "run"), str(files / "valid.csv")])
-    assert "the classifier was calibrated on, or chosen by, these very texts" in capsys.readouterr().err
+    assert "the classifier was calibrated on, or chosen by, these texts" in capsys.readouterr().err
 
 
 def test_broken_off_and_resumed(

@@ -63,8 +63,8 @@ class Guard:
     ) -> None:
         """`paths` are all that exist, for metrics and logs; `allowed_hosts` None allows any.
 
-        A POST to one of `endpoints` is called directly: FastAPI's routing and dependencies around it took a third of
-        the time of a request (`bench/serve.py`).
+        A POST to one of `endpoints` is called directly: through FastAPI's routing, a request with one short text takes
+        a third more processor time (343 against 259 µs, with the load of `bench/serve.py` from 16 clients).
         """
         self.routes, self.metrics, self.paths, self.endpoints = app, metrics, set(paths), endpoints
         self.body_bytes, self.log_requests = body_bytes, log_requests
