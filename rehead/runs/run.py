@@ -28,15 +28,15 @@ from torch import Tensor
 
 import rehead
 from rehead.disk import (
+    atomic_directory,
     file_inside,
     fsync,
-    read_json,
-    read_checksummed_json,
     os_error_in,
+    read_checksummed_json,
+    read_json,
     sha256,
-    atomic_directory,
-    write_json,
     write_checksummed_json,
+    write_json,
 )
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
@@ -173,7 +173,9 @@ def _files(root: Path, digests: object) -> dict[str, Path]:
     if not isinstance(digests, dict) or WEIGHTS not in digests:
         raise ConfigError(f"files is {short_repr(digests)}. Expected the digest of each file, {WEIGHTS} among them.")
     if odd := next((name for name in digests if name not in FILES), None):
-        raise ConfigError(f"files names {short_repr(odd)}. Expected {', '.join(FILES)}: a run may only name its own files.")
+        raise ConfigError(
+            f"files names {short_repr(odd)}. Expected {', '.join(FILES)}: a run may only name its own files."
+        )
     found = {name: file_inside(root, name) for name in digests}
     for name, file in found.items():
         if sha256(file) != digests[name]:
