@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from rehead.model.reading import Reading, cut, pooled_parts
+from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
 from sides import best
 
 from rehead.model.heads import ClassifierHead
-from rehead.model.reading import Reading, cut, pooled_parts
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
-from rehead.text.spans import Span, touching, word_spans
+from rehead.text.spans import Span, align_tokens, word_spans
 from rehead.use.explain import fall, word_weights
 from rehead.use.labeller import Labeller
-from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
 
 Found = tuple[list[Span], np.ndarray[Any, np.dtype[np.float64]]]
 Way = Callable[[str, int], Found]
@@ -68,7 +68,7 @@ def one_place(labeller: Labeller, text: str, label: int) -> Found:
     run = labeller.run
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    groups = Groups(*touching(tokens, spans), len(spans))
+    groups = Groups(*align_tokens(tokens, spans), len(spans))
     scores = word_scores_without(run.model, np.array(ids), groups)
     scores += vector_scores_without(run.model, np.array(ids), groups, Reading.of(run))
     return spans, fall(scores, label, multilabel=labeller.multilabel)
@@ -79,7 +79,7 @@ def cut_out(labeller: Labeller, text: str, label: int) -> Found:
     run, reading = labeller.run, Reading.of(labeller.run)
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    touch, given = touching(tokens, spans), np.array(ids)
+    touch, given = align_tokens(tokens, spans), np.array(ids)
     _, places = cut([np.arange(len(ids))], reading.limit(run.model.base), reading.long)
     scores = np.zeros((1 + len(spans), len(labeller.names)))
     for where in places:
@@ -116,7 +116,7 @@ def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
     by_token = np.zeros(len(ids))
     for where, row in zip(places, shares, strict=True):
         np.add.at(by_token, where, row)
-    touch, weights = touching(tokens, spans), np.zeros(len(spans))
+    touch, weights = align_tokens(tokens, spans), np.zeros(len(spans))
     np.add.at(weights, touch.word, by_token[touch.token])
     return spans, weights
 

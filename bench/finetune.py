@@ -24,12 +24,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from rehead.finetune.classify import Classify, Documents
+from rehead.model.reading import Reading, encode
 from sides import best
 from torch import nn
 
-from rehead.finetune.classify import Classify, Documents
 from rehead.model import Classifier, Model, preset
-from rehead.model.reading import Reading, encode
 from rehead.text.datasets import load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer

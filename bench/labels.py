@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from rehead.model.reading import class_probabilities
 
 from rehead.finetune.fit import fit
 from rehead.finetune.measures import measure
@@ -24,8 +25,7 @@ from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import draws
 from rehead.finetune.targets import some, targets
 from rehead.model import load
-from rehead.model.reading import class_probabilities
-from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 
 SIZES = (20, 100, 500, 1600, 8000)
 MEASURED = 2000
@@ -48,9 +48,9 @@ def main() -> None:
     unlabelled = set(data.unlabelled)
     rest = [review for review in read_reviews("imdb")[0] if review.text in unlabelled]
     step = len(rest) // MEASURED
-    others = labelled("imdb", rest[::step][:MEASURED])
+    others = to_labelled_data("imdb", rest[::step][:MEASURED])
     seen = set(others.texts)
-    more = labelled("imdb", (review for review in rest if review.text not in seen))
+    more = to_labelled_data("imdb", (review for review in rest if review.text not in seen))
     truth = targets(others, others.names, multilabel=False)
     print(f"{'labels':>7}  {'':<12}{'accuracy':>14}{'calibration error':>20}{'seconds':>9}")
     for size in given.sizes:

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from rehead.model.reading import Reading
 from sides import best
 
-from rehead.model.reading import Reading
 from rehead.text.labelled import read_examples
 from rehead.use.labeller import Labeller
 
@@ -50,8 +50,8 @@ def peer(labeller: Labeller) -> Any:  # noqa: ANN401 (untyped)
         tokenizer.save(Path(folder) / "tokenizer.json")
         fast = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(Path(folder) / "tokenizer.json"),
-            pad_token=tokenizer.pieces([tokenizer.pad])[0],
-            eos_token=tokenizer.pieces([tokenizer.eos])[0],
+            pad_token=tokenizer.tokens([tokenizer.pad])[0],
+            eos_token=tokenizer.tokens([tokenizer.eos])[0],
             model_max_length=POSITIONS,
         )
     model = transformers.BertForSequenceClassification(

@@ -63,7 +63,7 @@ class RandomText(TokenStore):
     def __init__(self, words: int, tokens: int) -> None:
         self.ids = np.random.default_rng(0).integers(10, words, tokens)
         self.offsets = np.array([0, tokens], dtype=np.int64)
-        self.vocab_size, self.end_mark = words, 2
+        self.vocab_size, self.eos = words, 2
 
 
 def rehead_step(kind: str, words: int, rows: int) -> Step:

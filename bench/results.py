@@ -35,19 +35,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from rehead.finetune import linear
 from rehead.finetune.copies import without_layers
-from rehead.finetune.fit import Fitted, fit
-from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe, put_on, search_on
 from rehead.finetune.recipe import fit_recipe, see_unlabelled
+from rehead.model.reading import class_logits, encode_texts
+
+from rehead.finetune import linear
+from rehead.finetune.fit import Fitted, fit
+from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
 from rehead.model import load
-from rehead.model.reading import class_logits, encode_texts
 from rehead.runs.run import Run
-from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.labelled import read_examples
@@ -72,9 +72,9 @@ def film_reviews() -> tuple[LabelledData, LabelledData, list[str]]:
     """Split the built-in reviews: those that labels are drawn from, those that are measured on, and the test part."""
     data = load_dataset("imdb")
     label = {review.text: review for review in read_reviews("imdb")[0]}
-    pool = labelled("imdb", (label[text] for text in data.unlabelled[:POOL]))
+    pool = to_labelled_data("imdb", (label[text] for text in data.unlabelled[:POOL]))
     measured = data.train.texts + data.valid.texts + data.unlabelled[POOL:]
-    return pool, labelled("imdb", (label[text] for text in measured)), data.test.texts
+    return pool, to_labelled_data("imdb", (label[text] for text in measured)), data.test.texts
 
 
 def write_text(more: list[Path]) -> None:

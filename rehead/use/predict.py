@@ -187,7 +187,7 @@ def labelled_groups(
             elif group.texts is not None:
                 yield group, labeller.probabilities_of(group.texts)
             bar.note = f"{group.end:,} texts"
-            bar.reach(group.bytes_read)
+            bar.update(group.bytes_read)
 
 
 def _groups(records: Records) -> Iterator[Group]:

@@ -20,8 +20,8 @@ from rehead.compare.results import Results, load_results
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import split
 from rehead.finetune.targets import some
-from rehead.runs.run import Run, load, save
 from rehead.pretrain.run import pretrain
+from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import read_examples
 from tests.compare.conftest import reviews, tagged

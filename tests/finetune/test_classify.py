@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from rehead.finetune.classify import Classify, Documents
 from rehead.finetune.copies import reheaded
+from rehead.model.reading import Reading, encode, score_ids
+
 from rehead.finetune.measures import measure
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
-from rehead.model.reading import Reading, encode, score_ids
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, ParameterSettings

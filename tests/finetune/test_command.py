@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rehead.model.reading import class_probabilities
 
 import rehead.disk
 import rehead.finetune.run
@@ -20,7 +21,6 @@ from rehead.errors import UserError
 from rehead.finetune.directory import open_directory
 from rehead.finetune.options import FinetuneOptions
 from rehead.finetune.run import run_finetuning
-from rehead.model.reading import class_probabilities
 from rehead.runs.run import load, save
 from rehead.text.documents import LabelledData
 from rehead.text.readers import Texts

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.finetune.probe import fit_probe
+from rehead.finetune.recipe import fit_recipe
+from rehead.model.reading import class_logits, class_probabilities
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import DataConversionWarning, NotFittedError
@@ -27,9 +30,6 @@ from rehead.cli import main
 from rehead.errors import DamagedError, UserError
 from rehead.finetune.fit import fit
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
-from rehead.model.reading import class_logits, class_probabilities
 from rehead.runs.run import Run, load, save
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews

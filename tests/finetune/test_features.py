@@ -6,10 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from scipy import sparse
-
 from rehead.finetune.features import Seen, find_space, in_space, read_documents, unevenness
 from rehead.model.reading import distinct_rows, document_vectors, encode, learn_spread, vectors_of_ids
+from scipy import sparse
+
 from rehead.runs.run import Run
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import class_probabilities
 
 import rehead.disk
 from rehead.errors import UserError
@@ -16,7 +17,6 @@ from rehead.finetune.fit import Fitted, by_chance, collapsed, fit
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
-from rehead.model.reading import class_probabilities
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.training import loop

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rehead.finetune.features import read_documents, unevenness
+from rehead.model.reading import encode
 from sklearn.linear_model import LogisticRegression
 
-from rehead.finetune.features import read_documents, unevenness
 from rehead.finetune.linear import (
     STRENGTHS,
     Examples,
@@ -26,7 +27,6 @@ from rehead.finetune.linear import (
 from rehead.finetune.logistic import losses_of, one_thread
 from rehead.finetune.splits import folds
 from rehead.finetune.targets import targets
-from rehead.model.reading import encode
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.finetune.copies import without_layers
+from rehead.finetune.probe import find_probe, fit_probe, put_on, search_on
+from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread, vectors_of_ids
 
 from rehead.errors import UserError
 from rehead.finetune import probe
 from rehead.finetune import probe as probing
 from rehead.finetune.calibration import probabilities
-from rehead.finetune.copies import without_layers
 from rehead.finetune.linear import Setting, fit_average
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import find_probe, fit_probe, put_on, search_on
 from rehead.finetune.targets import some, targets
 from rehead.model.heads import ClassifierHead
-from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread, vectors_of_ids
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase

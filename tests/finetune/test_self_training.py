@@ -6,12 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
-
 from rehead.finetune.features import Features, Seen, in_space, unevenness
-from rehead.finetune.linear import Linear, fit_average
-from rehead.finetune.logistic import separate
-from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import Probe, find_probe
 from rehead.finetune.self_training import (
     EXAMPLE,
@@ -23,6 +18,11 @@ from rehead.finetune.self_training import (
     words_of_guesses,
 )
 from rehead.model.reading import encode
+from sklearn.linear_model import LogisticRegression
+
+from rehead.finetune.linear import Linear, fit_average
+from rehead.finetune.logistic import separate
+from rehead.finetune.options import FitOptions
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 

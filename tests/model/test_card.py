@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import rehead
-from rehead.runs.card import CARD, card, plain
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
+from rehead.runs.card import CARD, card, plain
 from rehead.runs.run import Run, load, save
 
 BASE = preset("bag", ntokens=300, nhid=16, nbuckets=64)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
 
 from rehead.errors import ConfigError
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
-from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
 from rehead.runs.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-
-from rehead.disk import read_signed, sha256, write_signed
-from rehead.model import Model, load, save
 from rehead.model.grams import each_once, find_grams, rows_of
 from rehead.model.reading import learn_spread, vectors_of_ids
-from rehead.runs.run import Run
 from rehead.model.spread import rows_in
+from safetensors.torch import load_file, save_file
+
+from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
+from rehead.model import Model, load, save
+from rehead.runs.run import Run
 from tests.model.conftest import PRESETS, alive, miniature
 
 
@@ -84,9 +84,9 @@ def test_a_run_that_keeps_nothing_of_what_lies_under_its_layers_is_read(tmp_path
     kept = {name: each for name, each in load_file(weights).items() if "past" not in name}
     assert len(kept) == len(load_file(weights)) - 2
     save_file(kept, weights, metadata={"format": "pt"})
-    config = read_signed(run / "config.json")
+    config = read_checksummed_json(run / "config.json")
     config["files"][weights.name] = sha256(weights)
-    write_signed(run / "config.json", config)
+    write_checksummed_json(run / "config.json", config)
     again = load(run).model.base.spread
     assert not again.past_covariance.any()
     assert not again.past_centre.any()

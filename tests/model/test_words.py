@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import Reading, score_ids
+from rehead.model.words import NOTHING, different_rows
 
 from rehead.errors import ConfigError
 from rehead.model import Classifier, Model, load, save
 from rehead.model.accounting import account, check
 from rehead.model.heads import ClassifierHead
 from rehead.model.ngrams import NO_ROW
-from rehead.model.reading import Reading, score_ids
 from rehead.runs.run import Run
-from rehead.model.words import NOTHING, different_rows
 from tests.model.conftest import alive, miniature
 from tests.model.test_spread import documents
 

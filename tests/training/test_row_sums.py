@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
 from rehead.training.row_sums import Readings, readings, row_sums
+from torch import nn
 
 ROWS, WIDTH = 40, 5
 

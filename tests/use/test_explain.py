@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from rehead.model.reading import Reading, class_logits
+from rehead.use.without import Groups, sums_rows, vector_scores_blank, word_scores_without
 
 from rehead.errors import UserError
-from rehead.model.reading import Reading, class_logits
 from rehead.runs.run import Run
 from rehead.use.explain import Explanation, explain, fall, log_odds
 from rehead.use.labeller import Labeller
-from rehead.use.without import Groups, sums_rows, vector_scores_blank, word_scores_without
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.trained import layered_classifier, linear_classifier, split
 

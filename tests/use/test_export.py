@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import Reading, class_logits, class_probabilities, encode
 
 from rehead.cli import main
 from rehead.errors import UserError
@@ -19,7 +20,6 @@ from rehead.finetune.targets import targets
 from rehead.model.config import preset
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
-from rehead.model.reading import Reading, class_logits, class_probabilities, encode
 from rehead.runs.run import Run, load, save
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
@@ -31,10 +31,11 @@ from tests.use.trained import layered_classifier, linear_classifier, split
 onnx = pytest.importorskip("onnx", reason="the extra `export` is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 
-from rehead.use.export import folder  # noqa: E402 (needs onnx)
-from rehead.use.export.folder import NAMES, export_run  # noqa: E402
 from rehead.use.export.graph import MATRIX_MAX, Graph, quantize  # noqa: E402
 from rehead.use.export.network import classifier_graph, language_model_graph  # noqa: E402
+
+from rehead.use.export import folder  # noqa: E402 (needs onnx)
+from rehead.use.export.folder import NAMES, export_run  # noqa: E402
 
 # A document for each length around the windows of the classifiers, and some that are far longer.
 LENGTHS = [0, 1, 2, 3, 6, 7, 8, 9, 10, 13, 14, 15, 17, 18, 19, 27, 28, 60, 201]

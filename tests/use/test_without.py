@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import Reading, class_logits, cut, encode, reads_whole
+from rehead.model.words import NOTHING
+from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without
 
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
-from rehead.model.reading import Reading, class_logits, cut, encode, reads_whole
 from rehead.runs.run import Run
-from rehead.model.words import NOTHING
 from rehead.use import without
-from rehead.use.without import Groups, sums_rows, vector_scores_blank, vector_scores_without, word_scores_without
 from tests.use.classifiers import KINDS, TEXTS, classifier
 
 NONE = -1  # where a token was

@@ -6,17 +6,17 @@ import functools
 
 import pytest
 import torch
+from rehead.finetune.features import read_documents
+from rehead.finetune.probe import Probe, put_on
+from rehead.model.reading import encode, is_bag
 
 from rehead.errors import UserError
-from rehead.finetune.features import read_documents
 from rehead.finetune.linear import Examples, Found, Setting, fit_average
-from rehead.finetune.probe import Probe, put_on
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.reading import encode, is_bag
 from rehead.runs.run import Run
-from rehead.text.datasets import Split, find_file, load_dataset
+from rehead.text.datasets import DatasetSplits, find_file, load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 
@@ -24,7 +24,7 @@ SIZES = {"rotten-tomatoes": (1600, 2000, 1 << 12), "imdb": (4000, 8000, 1 << 17)
 
 
 @functools.cache
-def split(name: str = "rotten-tomatoes") -> Split:
+def split(name: str = "rotten-tomatoes") -> DatasetSplits:
     try:
         find_file()
     except UserError as error:
