@@ -7,9 +7,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from rehead.model.grams import find_grams, rows_of
-from rehead.training.bags import _readings, bag_readings
-from rehead.training.row_sums import row_sums
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
