@@ -1,167 +1,138 @@
-"""The vectors teach the words: each step against the same written out, and nothing of left-out labels in it."""
+"""Document vectors teach the words: each step against the same written out, and nothing of held-out labels in it."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from rehead.finetune.features import Features, Seen, in_space, unevenness
-from rehead.finetune.linear import Linear, fit_average
-from rehead.finetune.logistic import separate
-from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import Probe, find_probe
-from rehead.finetune.self_training import (
-    EXAMPLE,
-    STRENGTH,
-    self_trained,
-    size_of,
-    sureness,
-    together,
-    words_of_guesses,
+from rehead.finetune.candidates import linear as linear_candidate
+from rehead.finetune.candidates import self_training
+from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.candidates.self_training import (
+    LABELLED_WEIGHT,
+    WORDS_C,
+    confidence,
+    fit_words,
+    sample,
+    score_size,
+    teach_words,
 )
-from rehead.model.reading import encode
+from rehead.finetune.examples import Examples, read_unlabelled
+from rehead.finetune.linear import naive_bayes_scale
+from rehead.finetune.options import FitOptions
+from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 
+pytestmark = pytest.mark.usefixtures("quick_search")
 KINDS = [("bad", "good"), ("bad", "good", "so")]
 
 
-def read(make_base: MakeBase, names: tuple[str, ...]) -> tuple[Probe, Features]:
-    """A probe on few examples, and documents without labels in the same space."""
-    base = make_base()
-    assert base.tokenizer is not None
-    probe = find_probe(reviews(36, names=names), base, FitOptions(), words=True)
-    texts = encode(base.tokenizer, reviews(60, 4, names=names).texts)
-    return probe, in_space(Seen.by(base.model, texts), probe.examples.space)
+def read(make_base: MakeBase, data: LabelledData, texts: list[str]) -> tuple[Task, Candidate, Examples]:
+    """The best linear classifier of few examples, and documents without labels as it reads them."""
+    task = Task.make(data, make_base(), FitOptions(), texts)
+    best = linear_candidate.propose(task, None)
+    return task, best, read_unlabelled(task.base, best.examples, texts)
+
+
+def propose(task: Task, best: Candidate) -> Candidate:
+    found = self_training.propose(task, best)
+    assert isinstance(found, Candidate)
+    return found
+
+
+def written_out(examples: Examples, unlabelled: Examples, truth: Any, classes: int) -> Any:
+    """The words of both, unlabelled documents first, each word by how unevenly it occurs."""
+    table = np.concatenate([unlabelled.features["words"].toarray(), examples.features["words"].toarray()])
+    columns, scale = naive_bayes_scale(sparse.csr_matrix(table), truth, classes, 3)
+    return table[:, columns] * scale
+
+
+def close(given: Any, expected: Any) -> None:
+    """liblinear regularises the bias too, and stops early."""
+    assert np.corrcoef(given, expected)[0, 1] > 0.99
+    assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("names", KINDS, ids=len)
-def test_words_learn_from_examples_and_from_guesses_by_how_sure_these_are(
+def test_words_learn_from_labels_and_from_pseudo_labels_by_confidence(
     make_base: MakeBase, names: tuple[str, ...]
 ) -> None:
-    probe, unlabelled = read(make_base, names)
-    examples = probe.examples
-    scores = probe.linear.scores(unlabelled)
-    found = words_of_guesses(examples, unlabelled, scores)
-    table = np.concatenate([unlabelled.words.toarray(), examples.features.words.toarray()])
+    _, best, unlabelled = read(make_base, reviews(36, names=names), reviews(60, 4, names=names).texts)
+    examples, classes = best.examples, len(names)
+    linear = best.fit(examples)
+    scores = linear.scores(unlabelled)
+    found = fit_words(examples, unlabelled, scores)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    sure = (len(names) * shares.max(1) - 1) / (len(names) - 1)
-    assert sureness(scores) == pytest.approx(sure)
+    sure = (classes * shares.max(1) - 1) / (classes - 1)
+    assert confidence(scores) == pytest.approx(sure)
     truth = np.concatenate([scores.argmax(1), examples.truth])
-    weights = np.concatenate([sure, np.full(len(examples), EXAMPLE)])
-    from scipy import sparse
-
-    table = table * unevenness(sparse.csr_matrix(table), truth, len(names)) * ((table > 0).sum(0) >= 3)
-    for label in range(len(names)):
-        model = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=5000)
+    weights = np.concatenate([sure, np.full(len(examples), LABELLED_WEIGHT)])
+    table = written_out(examples, unlabelled, truth, classes)
+    for label in range(classes):
+        model = LogisticRegression(C=WORDS_C, tol=1e-8, max_iter=5000)
         expected = model.fit(table, truth == label, sample_weight=weights).decision_function(table[:60])
-        given = found.word_scores(unlabelled)[:, label] + found.bias[label]
-        given = 2 * given if len(names) == 2 else given
-        # liblinear holds the bias back, too, and stops early.
-        assert np.corrcoef(given, expected)[0, 1] > 0.99
-        assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
-    assert not found.directions.any()
-
-
-@pytest.mark.parametrize("names", KINDS, ids=len)
-def test_both_are_added_at_the_same_size(make_base: MakeBase, names: tuple[str, ...]) -> None:
-    probe, unlabelled = read(make_base, names)
-    _, linear = self_trained(probe, unlabelled)
-    teacher = fit_average(probe.examples, probe.found.settings).scores(unlabelled)
-    words = linear.scores(unlabelled) - teacher
+        given = found.view_scores(unlabelled, "words")[:, label] + found.bias[label]
+        close(2 * given if classes == 2 else given, expected)
+    assert not found.weights["bag"].any()
+    # Both are added at the same size.
+    words = teach_words(examples, linear, unlabelled).scores(unlabelled) - scores
     words = words - words.mean(0)  # but for the bias
-    assert 0.5 < size_of(words) / size_of(teacher) < 2
-    assert size_of(np.array([[1.0, -1.0], [4.0, 2.0]])) == 1.0
-    np.testing.assert_allclose(size_of(np.array([[1.0, -5.0], [3.0, 1.0]]), multilabel=True), [1.0, 3.0])
+    assert 0.5 < score_size(words) / score_size(scores) < 2
 
 
-def test_of_several_labels_each_is_learnt_for_itself(make_base: MakeBase) -> None:
-    base = make_base()
-    assert base.tokenizer is not None
-    probe = find_probe(multilabel(48), base, FitOptions(), words=True)
-    texts = encode(base.tokenizer, multilabel(60, 4).texts)
-    unlabelled = in_space(Seen.by(base.model, texts), probe.examples.space)
-    examples, scores = probe.examples, probe.linear.scores(unlabelled)
-    found = words_of_guesses(examples, unlabelled, scores)
+def test_score_size() -> None:
+    assert score_size(np.array([[1.0, -1.0], [4.0, 2.0]])) == 1.0
+    np.testing.assert_allclose(score_size(np.array([[1.0, -5.0], [3.0, 1.0]]), multilabel=True), [1.0, 3.0])
+
+
+def test_each_of_several_labels_is_learnt_for_itself(make_base: MakeBase) -> None:
+    task, best, unlabelled = read(make_base, multilabel(48), multilabel(60, 4).texts)
+    examples, before = best.examples, best.fit(best.examples)
+    scores = before.scores(unlabelled)
+    found = fit_words(examples, unlabelled, scores)
     shares = 1 / (1 + np.exp(-scores))
-    assert sureness(scores, multilabel=True) == pytest.approx(np.abs(2 * shares - 1))
+    assert confidence(scores, multilabel=True) == pytest.approx(np.abs(2 * shares - 1))
     truth = np.concatenate([shares > 0.5, examples.truth > 0])
-    weights = np.concatenate([np.abs(2 * shares - 1), np.full(examples.truth.shape, EXAMPLE)])
-    from scipy import sparse
-
-    table = np.concatenate([unlabelled.words.toarray(), examples.features.words.toarray()])
-    table = table * unevenness(sparse.csr_matrix(table), truth, 3) * ((table > 0).sum(0) >= 3)
+    weights = np.concatenate([np.abs(2 * shares - 1), np.full(examples.truth.shape, LABELLED_WEIGHT)])
+    table = written_out(examples, unlabelled, truth, 3)
     for label in range(3):
-        model = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=5000)
+        model = LogisticRegression(C=WORDS_C, tol=1e-8, max_iter=5000)
         expected = model.fit(table, truth[:, label], sample_weight=weights[:, label]).decision_function(table[:60])
-        given = found.word_scores(unlabelled)[:, label] + found.bias[label]
-        assert np.corrcoef(given, expected)[0, 1] > 0.99
-        assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
-    _, linear = self_trained(probe, unlabelled)
-    teacher = fit_average(examples, probe.found.settings).scores(unlabelled)
-    assert size_of(linear.scores(unlabelled) - teacher, multilabel=True) / size_of(
-        teacher, multilabel=True
-    ) == pytest.approx(np.full(3, 1.5), abs=0.5)
+        close(found.view_scores(unlabelled, "words")[:, label] + found.bias[label], expected)
+    taught = propose(task, best).fit(examples).scores(unlabelled)
+    ratio = score_size(taught - scores, multilabel=True) / score_size(scores, multilabel=True)
+    assert ratio == pytest.approx(np.full(3, 1.5), abs=0.5)
 
 
-def test_classifiers_add_up() -> None:
-    first = Linear(np.ones((2, 3)), np.array([1, 4]), np.array([[1.0, 2], [3, 4]]), np.array([0.5, -0.5]))
-    second = Linear(np.zeros((2, 3)), np.array([0, 4]), np.array([[10.0, 20], [30, 40]]), np.array([1.0, 0.0]))
-    found = together(first, second, np.array(0.1))
-    assert found.rows.tolist() == [0, 1, 4]
-    np.testing.assert_allclose(found.words, [[1, 1, 4], [3, 3, 8]])
-    np.testing.assert_allclose(found.bias, [0.6, -0.5])
-    np.testing.assert_allclose(found.directions, np.ones((2, 3)))
-    np.testing.assert_allclose(together(first, second, np.array([0.1, 0.0])).words, [[1, 1, 4], [0, 3, 4]])
-
-
-def test_left_out_labels_are_not_seen(make_base: MakeBase) -> None:
-    probe, unlabelled = read(make_base, ("bad", "good"))
-    outside = probe.folds[0][1]
-    truth = probe.examples.truth.copy()
+def test_held_out_labels_are_not_seen(make_base: MakeBase) -> None:
+    task, best, _ = read(make_base, reviews(36), reviews(60, 4).texts)
+    outside, rest = task.folds[0][1], task.folds[1][1]
+    truth = best.examples.truth.copy()
     truth[outside] = 1 - truth[outside]
-    other = dataclasses.replace(probe, examples=dataclasses.replace(probe.examples, truth=truth))
-    one, _ = self_trained(probe, unlabelled)
-    two, _ = self_trained(other, unlabelled)
-    np.testing.assert_array_equal(one.logits[outside], two.logits[outside])
-    rest = probe.folds[1][1]
-    assert not np.allclose(one.logits[rest], two.logits[rest])
-    assert not np.isnan(one.logits).any()
+    other = dataclasses.replace(best, examples=dataclasses.replace(best.examples, truth=truth))
+    one, two = (propose(task, each).logits for each in (best, other))
+    np.testing.assert_array_equal(one[outside], two[outside])
+    assert not np.allclose(one[rest], two[rest])
+    assert not np.isnan(one).any()
 
 
-def test_a_class_that_nobody_was_taken_for_has_no_words() -> None:
-    from scipy import sparse
-
-    inputs = sparse.csr_matrix(np.eye(4))
-    weight, bias = separate(inputs, np.array([0, 0, 2, 2]), 4, 1.0, np.ones(4))
-    assert not weight[[1, 3]].any()
-    assert (bias[[1, 3]] < bias[[0, 2]]).all()
-    weight, bias = separate(inputs, np.ones(4, np.int64), 2, 1.0, np.ones(4))
-    assert not weight.any()
-    assert bias[1] > 0 > bias[0]
+def test_it_is_not_tried_without_text_or_folds(make_base: MakeBase) -> None:
+    task, best, _ = read(make_base, reviews(20), [])
+    assert isinstance(self_training.propose(task, best), str)
+    task = dataclasses.replace(task, unlabelled=["film"], folds=[])
+    assert isinstance(self_training.propose(task, best), str)
 
 
-def test_a_rare_class_may_count_as_much() -> None:
-    from scipy import sparse
-
-    inputs, truth = sparse.csr_matrix((30, 1)), np.array([0] * 25 + [1] * 5)
-    for balanced, share in ((False, 1 / 6), (True, 0.5)):
-        _, bias = separate(inputs, truth, 2, 100.0, np.ones(30), balanced=balanced)
-        assert 1 / (1 + np.exp(bias[0] - bias[1])) == pytest.approx(share, abs=0.03)
-
-
-def test_threads_do_not_change_what_comes_out() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    from scipy import sparse
-
-    rng = np.random.default_rng(0)
-    inputs = sparse.random(3000, 2000, 0.02, "csr", random_state=0)
-    truth = (rng.random(3000) < 0.5).astype(np.int64)
-    alone, _ = separate(inputs, truth, 2, 10.0, np.ones(3000))
-    with ThreadPoolExecutor(4) as pool:
-        for each in pool.map(lambda _: separate(inputs, truth, 2, 10.0, np.ones(3000))[0], range(8)):
-            np.testing.assert_array_equal(each, alone)
+def test_a_sample_of_very_much_text_stays_in_order() -> None:
+    texts = [str(place) for place in range(100)]
+    assert sample(texts, 100, 0) is texts
+    drawn = [int(each) for each in sample(texts, 7, 0)]
+    assert drawn == sorted(set(drawn))
+    assert len(drawn) == 7
+    assert drawn != [int(each) for each in sample(texts, 7, 1)]
