@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from rehead.finetune.logistic import losses_of, one_thread, solutions
-from rehead.model import Model, load
+from rehead.model import Model
+from rehead.runs.run import load
 from rehead.text.datasets import load_dataset
 from rehead.text.tokenizer import Tokenizer
 

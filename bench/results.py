@@ -44,7 +44,7 @@ from rehead.finetune.probe import fit_probe, put_on, search_on
 from rehead.finetune.recipe import fit_recipe, see_unlabelled
 from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
-from rehead.model import load
+from rehead.runs.run import load
 from rehead.model.reading import class_logits, encode_texts
 from rehead.runs.run import Run
 from rehead.text.datasets import labelled, load_dataset, read_reviews

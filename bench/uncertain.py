@@ -22,8 +22,8 @@ from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
 from rehead.finetune.targets import some, targets
-from rehead.model import load
-from rehead.model.reading import class_probabilities
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import labelled, load_dataset, read_reviews
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller

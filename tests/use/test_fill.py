@@ -12,7 +12,8 @@ import pytest
 import tokenizers
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.text.tokenizer import SPECIALS, Tokenizer
 from rehead.use.fill import guess, mask_ids
 from tests.model.conftest import alive, miniature

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.use.generate import Printer, generate_samples, prompt_ids
 from rehead.use.sampling import Sampling
 from tests.model.conftest import alive, miniature

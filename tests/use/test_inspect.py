@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rehead.cli import main
-from rehead.model import LanguageModel, Run, preset, save
+from rehead.model import LanguageModel, preset
+from rehead.runs.run import Run, save
 from rehead.model.accounting import account, work
 from tests.model.conftest import alive, miniature
 from tests.model.test_run import a_run, tiny_tokenizer

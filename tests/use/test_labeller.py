@@ -11,7 +11,7 @@ import torch
 from rehead.errors import UserError
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
-from rehead.model.reading import class_probabilities
+from rehead.runs.scoring import class_probabilities
 from rehead.runs.run import Run, save
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import Classifier, LanguageModel, Model, Run
+from rehead.model import Classifier, LanguageModel, Model
+from rehead.runs.run import Run
 from rehead.model.config import Head
 from rehead.model.objectives import Ability, last_specs, stages_of_run
 from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next

@@ -9,7 +9,8 @@ import torch
 
 from rehead.errors import UserError
 from rehead.figures import save_figures
-from rehead.model import LanguageModel, Run, square_mask
+from rehead.model import LanguageModel, square_mask
+from rehead.runs.run import Run
 from rehead.model.positions import Learned, sinusoidal_table
 from rehead.use.pictures import (
     _label,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.model.reading import document_vectors
+from rehead.runs.scoring import document_vectors
 from rehead.runs.run import save
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from rehead.model import Model, Run
+from rehead.model import Model
+from rehead.runs.run import Run
 from rehead.model.config import Classifier, preset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer

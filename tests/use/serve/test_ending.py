@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.model.config import Classifier, preset
 from rehead.use.serve.server import bind, url_of
 from tests.use.serve.running import SECRET, Gate, classifier, running, until_closed, wait_until
