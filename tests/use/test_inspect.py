@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rehead.cli import main
 from rehead.model import LanguageModel, preset
-from rehead.runs.run import Run, save
 from rehead.model.accounting import account, work
+from rehead.runs.run import Run, save
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run, tiny_tokenizer
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
-    assert main(arguments) == code
-    captured = capsys.readouterr()
-    return captured.out, captured.err
-
+from tests.use.tiny_runs import a_run, printed, tiny_tokenizer
 
 LAB = {
     "embedding": "10,000,200",

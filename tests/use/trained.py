@@ -62,7 +62,10 @@ def layered_classifier() -> Run:
     shape = preset("small", nhid=16, nlayers=1, nhead=2, ngrams=1, nbuckets=0, ntokens=2000)
     model = Model(shape, shape.classifier(2))
     assert model.reads_layers
-    ids, truth = EncodedTexts(train.texts, tokenizer).ids, torch.from_numpy(targets(train, train.names, multilabel=False))
+    ids, truth = (
+        EncodedTexts(train.texts, tokenizer).ids,
+        torch.from_numpy(targets(train, train.names, multilabel=False)),
+    )
     order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     batches = [torch.tensor(order[begin : begin + 64]) for begin in range(0, len(ids), 64)]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
