@@ -61,7 +61,10 @@ def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
     shape = from_dict(ModelConfig, {**model, "reads": None}, complete=True)
     bag = "bag" in shape.views and (not shape.nlayers or _untrained(shape, weights))
     shape = dataclasses.replace(shape, reads="bag" if bag else "layers")
-    renamed = {"base.statistics.frequency": "base.spread.frequency", "base.statistics.documents": "base.spread.documents"}
+    renamed = {
+        "base.statistics.frequency": "base.spread.frequency",
+        "base.statistics.documents": "base.spread.documents",
+    }
     known = _tensor_names(weights)
     for view in shape.views:
         old = "" if view == shape.reads else "past_"

@@ -48,7 +48,7 @@ def tiny_classifier(
     model = Model(config, config.classifier(len(names), multilabel)).eval()
     with torch.no_grad():
         model.base.embedding.weight.normal_()
-        classifier_head(model).of(str(config.reads)).weight.normal_(std=0.7)
+        classifier_head(model).of(str(config.reads)).weight.normal_(std=1.5)
     return Run(model, tokenizer, list(names))
 
 
