@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rehead.model.reading import Reading, cut, pooled_parts
-from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
 from sides import best
 
 from rehead.model.heads import ClassifierHead

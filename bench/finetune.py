@@ -24,8 +24,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from rehead.finetune.classify import Classify, Documents
-from rehead.model.reading import Reading, encode
 from sides import best
 from torch import nn
 

@@ -17,14 +17,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rehead.model.reading import class_probabilities
 
 from rehead.finetune.fit import fit
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import draws
 from rehead.finetune.targets import some, targets
-from rehead.model import load
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 
 SIZES = (20, 100, 500, 1600, 8000)

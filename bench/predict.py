@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rehead.model.reading import Reading
 from sides import best
 
 from rehead.text.labelled import read_examples

@@ -10,7 +10,7 @@ cross-validation on the labels it is given:
 - 1,600 labels: five folds of the 2,000.
 
 The test part is never looked at. Neither should these 2,000 be pretrained on: `rehead data export imdb` writes the
-unlabelled part, and docs/pretraining.md says how the figures in it were made.
+unlabelled part, and docs/experiments/pretraining.md says how the figures in it were made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from rehead.finetune.logistic import losses_of, one_thread, solutions
-from rehead.model import Model, load
+from rehead.model import Model
+from rehead.runs.run import load
 from rehead.text.datasets import load_dataset
 from rehead.text.tokenizer import Tokenizer
 

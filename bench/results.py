@@ -35,18 +35,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rehead.finetune.copies import without_layers
-from rehead.finetune.probe import fit_probe, put_on, search_on
-from rehead.finetune.recipe import fit_recipe, see_unlabelled
-from rehead.model.reading import class_logits, encode_texts
 
 from rehead.finetune import linear
 from rehead.finetune.fit import Fitted, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import copies, draws, folds
 from rehead.finetune.targets import some, targets
-from rehead.model import load
-from rehead.runs.run import Run
+from rehead.runs.run import Run, load
 from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates

@@ -17,13 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rehead.finetune.probe import fit_probe
-from rehead.model.reading import class_probabilities
 
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
-from rehead.model import load
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller

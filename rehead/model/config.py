@@ -263,11 +263,11 @@ _NEWER: dict[str, Any] = {
 _NGRAMS: dict[str, Any] = {"ngrams": 3, "nbuckets": 2**18}
 
 # `lab` is the classic experiment and fixed: the defaults of the fields. `bag` is what measuring says
-# (docs/pretraining.md): 256 wide, since the step from 128 is worth 0.3 points with 100 labels and 1.1 with 17,000, at
-# 1.5 times the cost; 32,768 tokens, which are whole words mostly: 0.5 to 0.7 points over 8,192 from 500 labels on, and
-# cheaper, since texts are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same under its layers,
-# which start as the identity, so it begins as that bag. The sizes of its layers, and all of `base`, are not settled by
-# accuracy.
+# (docs/experiments/pretraining.md): 256 wide, since the step from 128 is worth 0.3 points with 100 labels and 1.1 with
+# 17,000, at 1.5 times the cost; 32,768 tokens, which are whole words mostly: 0.5 to 0.7 points over 8,192 from 500
+# labels on, and cheaper, since texts are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same under
+# its layers, which start as the identity, so it begins as that bag. The sizes of its layers, and all of `base`, are not
+# settled by accuracy.
 PRESETS: dict[str, dict[str, Any]] = {
     "lab": {"ntokens": 50_001},
     "small": _NEWER

@@ -12,7 +12,7 @@ a quarter of a step's time, done by the thread that reads ahead.
 Without layers, or past them, the n-grams to read are drawn one by one and summed straight from the tables. Layers read
 a stretch of text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
 
-Figures for each choice, and for what did not help, are in docs/pretraining.md.
+Figures for each choice, and for what did not help, are in docs/experiments/pretraining.md.
 
 Shapes: B documents, H hidden width, C candidates, N targets.
 """

@@ -11,7 +11,7 @@ Where no layer reads, a word is taken out wherever it stands in the text, and it
 classifier reads which words there are, and one "great" of two would not be missed. Layers read each where it stands.
 
 Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones. How other
-ways fare that were tried: docs/explaining.md, bench/explain.py.
+ways fare that were tried: docs/experiments/explaining.md, bench/explain.py.
 """
 
 from __future__ import annotations

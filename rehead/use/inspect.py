@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDE = 140  # terminal columns from which formulas and numbers are printed side by side
 PresetName = Literal["lab", "small", "base", "bag"]
+DEFAULT_PRESET = "bag"  # that of pretraining
 
 
 @dataclass
@@ -36,7 +37,7 @@ class InspectOptions(CommonOptions, DialOptions):
     "Run to inspect (default: none; --preset is shown)."
 
     preset: PresetName | None = None
-    "Model architecture to show when no run is given: lab, small, base or bag (default: small)."
+    "Model architecture to show when no run is given: lab, small, base or bag (default: bag)."
 
     vocab: int | None = flag(None, metavar="N")
     "Vocabulary size (default: the preset's)."
@@ -72,7 +73,7 @@ def inspect(options: InspectOptions) -> None:
     costs = work(config, classifier, workload)
     _check(counted)
     drawn = [] if options.plots is None else _draw(options, options.plots, config, run)  # before anything is printed
-    title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
+    title = f"run {options.run}" if run else f"preset {options.preset or DEFAULT_PRESET}"
     if options.json:
         print(json.dumps(as_json(title, counted, workload, costs, run), indent=2, ensure_ascii=False))
     else:
@@ -110,7 +111,7 @@ def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Clas
     """Return the configurations of the base and of the two heads to count; a run's own head as it is."""
     if run is None:
         vocabulary = {} if options.vocab is None else {"ntokens": options.vocab}
-        config, head = preset(options.preset or "small", **vocabulary, **options.turned()), None
+        config, head = preset(options.preset or DEFAULT_PRESET, **vocabulary, **options.turned()), None
     else:
         config, head = run.model.config, run.model.head_config
     classes = 2 if options.classes is None else options.classes

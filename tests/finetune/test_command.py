@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rehead.model.reading import class_probabilities
 
 import rehead.disk
 import rehead.finetune.run

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.finetune.probe import fit_probe
-from rehead.finetune.recipe import fit_recipe
-from rehead.model.reading import class_logits, class_probabilities
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import DataConversionWarning, NotFittedError

@@ -11,18 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import class_probabilities
 
 from rehead.errors import UserError
 from rehead.finetune import probe, recipe
 from rehead.finetune.fit import Fitted
 from rehead.finetune.logistic import losses_of
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import find_probe, fit_probe
-from rehead.finetune.recipe import better, calibrated, fit_recipe, see_unlabelled
 from rehead.finetune.targets import some, targets
 from rehead.model.config import Classifier
-from rehead.model.reading import class_logits, class_probabilities
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase

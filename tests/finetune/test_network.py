@@ -250,7 +250,9 @@ def test_it_resumes_to_the_bit(
     given = {"epochs": 2, "checkpoint_steps": 1, "patience": 2, **given}
 
     def run(out: Path, *, resume: bool = False) -> Fitted:
-        return train_network(reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume)
+        return train_network(
+            reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume
+        )
 
     expected = run(tmp_path / "straight")
     plain = loop._Training._here

@@ -7,9 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rehead.model.grams import each_once, find_grams, rows_of
-from rehead.model.reading import learn_spread, vectors_of_ids
-from rehead.model.spread import rows_in
 from safetensors.torch import load_file, save_file
 
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json

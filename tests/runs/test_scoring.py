@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
 
 from rehead.errors import ConfigError
 from rehead.model.config import Classifier, preset

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.use.generate import Printer, generate_samples, prompt_ids
 from rehead.use.sampling import Sampling
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run
 from tests.use.conftest import SENTENCES, fruit_tokenizer, trained
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import a_run, printed
 
 Saved = Callable[..., str]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from rehead.training.row_sums import Readings, readings, row_sums
 from torch import nn
 
 ROWS, WIDTH = 40, 5

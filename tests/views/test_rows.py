@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rehead.model.grams import each_once, find_distinct, find_grams, rows_of
 
 from rehead.model.config import preset
 from rehead.model.model import Model

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import Reading, score_ids
-from rehead.model.words import NOTHING, different_rows
 
 from rehead.errors import ConfigError
 from rehead.model import Classifier, Model, load, save

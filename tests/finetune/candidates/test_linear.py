@@ -117,9 +117,7 @@ def test_an_average_of_classifiers_scores_their_mean(make_base: MakeBase) -> Non
     assert describe_settings(settings[0]) == "power 1, C 1"
 
 
-def test_layers_are_skipped_unless_held_out_examples_gain(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_are_skipped_unless_held_out_examples_gain(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "CS", (1.0, 10.0, 100.0))
     base, data = make_base("small", learnt=True), reviews(60)
     learn_statistics(base.model, EncodedTexts(reviews(40, 3).texts, base.tokenizer).ids)
