@@ -153,14 +153,14 @@ def _measured(run: Run) -> list[str]:
         if (loss := _number(validation, "loss")) is not None:
             scores.append(f"log loss {loss:.3f}")
         lines.append(f"- {', '.join(scores)}{on}")
-    steps = details.get("recipe")
+    steps = details.get("candidates", details.get("recipe"))  # as format 1 called them
     for step in steps if isinstance(steps, list) else []:
         share, number = (
             (_number(step, name) for name in ("accuracy", "examples")) if isinstance(step, dict) else (0, None)
         )
         if number is not None:
             kept = "kept" if step.get("kept") else "not kept"
-            lines.append(f"- {plain(step.get('name'))}: {100 * share:.1f} % of {number:,} left-out examples, {kept}")
+            lines.append(f"- {plain(step.get('name'))}: {100 * share:.1f} % of {number:,} out-of-fold examples, {kept}")
     figures = [_number(calibration, name) for name in ("temperature", "documents", "error_before", "error_after")]
     if None not in figures:
         temperature, documents, before, after = figures
@@ -187,9 +187,10 @@ def _limits(run: Run) -> list[str]:
             lines.append("- Its probabilities are not calibrated.")
         if details.get("collapsed"):
             lines.append("- It gave all documents that it was judged by the same label.")
-        if (longest := _number(_dict(details, "reading"), "longest")) is not None:
-            rule = plain(_dict(details, "reading").get("long", ""))
-            lines.append(f"- It reads {longest:,} tokens of a text at once; of a longer one: {rule}.")
+        for view in head.views:
+            if (length := _number(dict(view.options), "max_length")) is not None:
+                rule = plain(view.options.get("long", "windows"))
+                lines.append(f"- It reads {length:,} tokens of a text at once; of a longer one: {rule}.")
         lines.append(
             "- A text of a kind that is none of its labels gets one all the same, unless `--threshold` is given."
         )
