@@ -1,7 +1,7 @@
 """Reading runs of format 1, which did not state what a classifier reads: it is found out here, once, from the weights.
 
-Format 1 named a classifier's reading `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that were
-still the identity, as the document objective leaves those of a pre-norm base. Format 2 states the views. A classifier
+Format 1 named a classifier's reading `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that
+were still the identity, as the document objective leaves those of a pre-norm base. Format 2 states the views. A classifier
 that reads its bag loses the layers that nothing read; what it scores stays the same (tests/golden/format1).
 """
 
@@ -61,7 +61,10 @@ def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
     shape = from_dict(ModelConfig, {**model, "reads": None}, complete=True)
     bag = "bag" in shape.views and (not shape.nlayers or _untrained(shape, weights))
     shape = dataclasses.replace(shape, reads="bag" if bag else "layers")
-    renamed = {"base.statistics.frequency": "base.spread.frequency", "base.statistics.documents": "base.spread.documents"}
+    renamed = {
+        "base.statistics.frequency": "base.spread.frequency",
+        "base.statistics.documents": "base.spread.documents",
+    }
     known = _tensor_names(weights)
     for view in shape.views:
         old = "" if view == shape.reads else "past_"

@@ -331,7 +331,9 @@ def test_what_others_may_ask_of_a_base() -> None:
     assert base.layer_modules() == list(base.layers)
     *layers, embeddings = base.parameters_by_depth()
     assert [id(each) for each in layers[0]] == [id(each) for each in base.layers[-1].parameters()]
-    assert {id(each) for each in embeddings} == {id(each) for _, table in base.row_tables() for each in table.parameters()}
+    assert {id(each) for each in embeddings} == {
+        id(each) for _, table in base.row_tables() for each in table.parameters()
+    }
     assert sum(map(len, (*layers, embeddings))) == len(list(base.parameters()))
 
 

@@ -54,7 +54,8 @@ def test_it_says_what_the_run_says() -> None:
         "accuracy 87.6 %, macro-F1 76.5 %, log loss 0.432, on 567 validation documents",
         "frozen base: 81.2 % of 789 out-of-fold examples, kept",
         "temperature 1.25, found on 567 validation documents; expected calibration error there 6.1 % before, 2.3 %",
-        "reads 128 tokens", r"head\+tail",
+        "reads 128 tokens",
+        r"head\+tail",
         f"rehead {rehead.__version__}, torch {torch.__version__}",
     ):
         assert part in said, part

@@ -178,7 +178,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another rule for long texts": (lambda path: edit_view(path, options={"long": "middle"}), "'middle'"),
     "a rule that is a list": (lambda path: edit_view(path, options={"long": ["head"]}), "['head']"),
     "a pooling that is a list": (lambda path: edit_view(path, options={"pooling": ["mean"]}), "['mean']"),
-    "a base that reads what it has not": (lambda path: edit_config(path, lambda c: c["model"].update(reads="bag")), "reads='bag'"),
+    "a base that reads what it has not": (
+        lambda path: edit_config(path, lambda c: c["model"].update(reads="bag")),
+        "reads='bag'",
+    ),
     "a width that does not divide": (lambda path: edit_config(path, lambda c: c["model"].update(nhid=9)), "nhid=9"),
     "a width of terabytes": (lambda path: edit_config(path, lambda c: c["model"].update(ntokens=2**31)), "shape"),
     "an unknown dial": (lambda path: edit_config(path, lambda c: c["model"].update(exec="x")), "'exec'"),

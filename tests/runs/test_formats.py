@@ -147,7 +147,9 @@ def test_the_oldest_runs_know_nothing_of_what_lies_under_their_layers(tmp_path: 
     assert statistics.of("layers") is not None
 
 
-@pytest.mark.parametrize(("version", "newer"), [(3, True), (2**40, True), (0, False), (-1, False), ("1", False), (None, False)])
+@pytest.mark.parametrize(
+    ("version", "newer"), [(3, True), (2**40, True), (0, False), (-1, False), ("1", False), (None, False)]
+)
 def test_other_formats_are_refused(version: object, newer: bool, tmp_path: Path) -> None:
     path = altered("recipe", tmp_path, lambda config: config.update(format=version))
     with pytest.raises(DamagedError) as caught:
@@ -173,13 +175,13 @@ DAMAGE: dict[str, tuple[str, dict[str, Any], str]] = {
     "a base that states what is read": ("recipe", {"config": lambda c: c["model"].update(reads="bag")}, "model"),
     "a model that is none": ("recipe", {"config": lambda c: c.update(model=7)}, "7"),
     "pieces of no length": (
-        "gradient-lab", {"config": lambda c: c["details"].update(reading={"longest": 0, "long": "head"})}, "max_length=0",
+        "gradient-lab", {"config": lambda c: c["details"].update(reading={"longest": 0})}, "max_length=0",
     ),
     "a length that is a text": (
         "gradient-lab", {"config": lambda c: c["details"].update(reading={"longest": "9"})}, "max_length='9'",
     ),
     "another rule": ("gradient-lab", {"config": lambda c: c["details"].update(reading={"long": "middle"})}, "'middle'"),
-    "an unknown rule's name": ("gradient-lab", {"config": lambda c: c["details"].update(reading={"short": 1})}, "short"),
+    "an unknown name": ("gradient-lab", {"config": lambda c: c["details"].update(reading={"short": 1})}, "short"),
     "no weights": ("recipe", {"tensors": lambda t: t.pop("head.linear.weight")}, "head.linear.weight"),
     "no words": ("recipe", {"tensors": lambda t: t.pop("head.words.idf")}, "head.words.idf"),
     "words of another shape": ("recipe", {"tensors": lambda t: t.update({"head.words.idf": torch.ones(3)})}, "(3,)"),

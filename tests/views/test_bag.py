@@ -11,8 +11,8 @@ import torch
 from rehead.errors import ConfigError
 from rehead.model.config import ViewConfig
 from rehead.model.model import Model
-from rehead.views import make_view
 from rehead.views import bag as module
+from rehead.views import make_view
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.pieces import UNLIMITED
@@ -27,9 +27,7 @@ def of(made: Model, **options: object) -> BagView:
 @pytest.mark.parametrize("name", ["bag", "small"])
 @pytest.mark.parametrize("distinct", [True, False])
 @pytest.mark.parametrize("tokens", [20, 16_384])
-def test_vectors_are_means_of_rows(
-    name: str, distinct: bool, tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_vectors_are_means_of_rows(name: str, distinct: bool, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In groups of documents or all at once; the layers of `small` take no part."""
     made, ids = living(miniature(name)), documents()
     assert any(not len(each) for each in ids)
@@ -97,7 +95,12 @@ def test_a_view_survives_its_config() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"max_length": 0}, "0"), ({"max_length": True}, "True"), ({"max_length": 2.5}, "2.5"), ({"long": "middle"}, "middle")],
+    [
+        ({"max_length": 0}, "0"),
+        ({"max_length": True}, "True"),
+        ({"max_length": 2.5}, "2.5"),
+        ({"long": "middle"}, "middle"),
+    ],
 )
 def test_options_that_mean_nothing_are_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

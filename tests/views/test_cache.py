@@ -30,7 +30,7 @@ DIGEST = "ab" * 32
 
 
 def tokenizer() -> Tokenizer:
-    words = ["<s>", "<pad>", "</s>", "<unk>", "[MASK]", *"a and bad film good one".split()]
+    words = ["<s>", "<pad>", "</s>", "<unk>", "[MASK]", *["a", "and", "bad", "film", "good", "one"]]
     inner = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(words)}, "<unk>"))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     return Tokenizer(inner)

@@ -75,7 +75,9 @@ def plan(made: Model, monkeypatch: pytest.MonkeyPatch, **options: object) -> lis
     return seen
 
 
-@pytest.mark.parametrize("options", [{}, {"unit": False}, {"max_length": 9}, {"max_length": 9, "long": "head+tail"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"unit": False}, {"max_length": 9}, {"max_length": 9, "long": "head+tail"}], ids=str
+)
 def test_what_is_read_does_not_depend_on_the_device(
     options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +92,10 @@ def test_what_is_read_does_not_depend_on_the_device(
 def test_the_config_says_what_is_read_whatever_the_weights(reads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh layers are the identity; that they are trained, or not, changes nothing about what is read."""
     long = np.random.RandomState(3).randint(3, 50, 700)
-    for made in (Model(miniature("small", maxlen=512, reads=reads)).eval(), living(miniature("small", maxlen=512, reads=reads))):
+    for made in (
+        Model(miniature("small", maxlen=512, reads=reads)).eval(),
+        living(miniature("small", maxlen=512, reads=reads)),
+    ):
         view = neural_view(made)
         if reads == "bag":
             assert isinstance(view, BagView)
@@ -130,7 +135,9 @@ def test_batches_hold_every_piece_once_and_not_too_many_tokens(tokens: int) -> N
     assert sorted(seen) == list(range(len(ids)))
 
 
-@pytest.mark.parametrize(("wrong", "said"), [({"pooling": "distinct"}, "distinct"), ({"causal": 1}, "1"), ({"max_length": -1}, "-1")])
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"pooling": "distinct"}, "distinct"), ({"causal": 1}, "1"), ({"max_length": -1}, "-1")]
+)
 def test_options_that_mean_nothing_are_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         LayersOptions(**wrong)  # type: ignore[arg-type]

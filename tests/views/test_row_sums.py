@@ -14,8 +14,6 @@ from tests.model.conftest import miniature
 TOKENS = 50  # rows of the tokens; the n-grams' follow
 
 
-
-
 def fresh(*, sparse: bool) -> Base:
     """A base with vectors in both tables; embeddings are scaled, so that the scale is tested too."""
     torch.manual_seed(0)
@@ -56,7 +54,9 @@ def test_against_a_sum_of_single_rows(rows: list[int], documents: list[int], siz
     weights = torch.randn(size, base.config.nhid)
     sums, expected = summed(base, rows, documents, size), one_by_one(other, rows, documents, size)
     torch.testing.assert_close(sums, expected)
-    torch.testing.assert_close(vectors_of_rows(base, np.array(rows, np.int64), np.array(documents, np.int64), size), sums.detach())
+    torch.testing.assert_close(
+        vectors_of_rows(base, np.array(rows, np.int64), np.array(documents, np.int64), size), sums.detach()
+    )
     (sums * weights).sum().backward()
     if rows:
         (expected * weights).sum().backward()

@@ -46,6 +46,10 @@ def test_a_row_counts_once_in_a_document() -> None:
     twice = [np.array([5, 6, 5, 6]), np.array([5]), np.array([], np.int64)]
     found = finder.find_distinct(twice)
     tokens = found.row < finder.ntokens
-    assert list(zip(found.document[tokens].tolist(), found.row[tokens].tolist(), strict=True)) == [(0, 5), (0, 6), (1, 5)]
+    assert list(zip(found.document[tokens].tolist(), found.row[tokens].tolist(), strict=True)) == [
+        (0, 5),
+        (0, 6),
+        (1, 5),
+    ]
     pairs = set(zip(found.document.tolist(), found.row.tolist(), strict=True))
     assert len(pairs) == len(found.row)
