@@ -1,7 +1,9 @@
-"""What comes out of reading many texts is what comes out of reading each alone, and in full."""
+"""Many texts scored at once, against each alone, spelt out with loops; and what a run states about its reading."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,19 +11,43 @@ import pytest
 import torch
 
 from rehead.errors import ConfigError
-from rehead.model.config import Classifier, preset
-from rehead.model.model import Model
-from rehead.model.ngrams import NO_ROW
-from rehead.runs.run import Run
+from rehead.model.config import Classifier, ModelConfig
+from rehead.model.heads import ClassifierHead
+from rehead.runs import scoring
+from rehead.runs.run import Run, load, save
+from rehead.runs.scoring import (
+    class_logits,
+    class_probabilities,
+    document_vectors,
+    encode,
+    encoded_probabilities,
+    neural_view,
+    score_texts,
+)
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
+from rehead.views.encoded import EncodedTexts
+from tests.model.conftest import alive, classifier_of, miniature
+from tests.views.by_hand import documents, hidden, living, scores
 
-TEXT = "a the film was not good bad long short and then it ended well with many people in one small room"
+WORDS = "a the film was not good bad long short and then it ended well with many people in one small room"
+
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vectors": ("bag", {}),
+    "sums per token": ("bag", {"distinct": False}),
+    "directions": ("bag", {"unit": True}),
+    "directions and words": ("bag", {"unit": True, "words": True}),
+    "bag under layers": ("small", {"view": "bag", "unit": True, "words": True}),
+    "hidden states": ("small", {"pooling": "mean"}),
+    "directions of hidden states": ("small", {"unit": True, "words": True}),
+    "last and words": ("lab", {"pooling": "last", "causal": True, "words": True}),
+    "last, as a direction": ("lab", {"pooling": "last", "unit": True}),
+}
 
 
 def texts() -> list[str]:
     chance = np.random.RandomState(0)
-    made = [" ".join(chance.choice(TEXT.split(), size)) for size in (3, 40, 7, 1, 90, 12, 25)]
+    made = [" ".join(chance.choice(WORDS.split(), size)) for size in (3, 40, 7, 1, 90, 12, 25)]
     return [*made, "", *made[:2]]
 
 
@@ -31,119 +57,100 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(documents, vocab=300, lowercase=True, quiet=True)
 
 
-def model(
-    name: str, tokenizer: Tokenizer, head: Classifier | None = None, *, learnt: bool = True, **dials: Any
-) -> Model:
-    torch.manual_seed(0)
-    if preset(name).nbuckets:
-        dials["nbuckets"] = 64
-    if preset(name).nlayers:
-        dials = {"nlayers": 2, "nhead": 2} | dials
-    made = Model(preset(name, ntokens=tokenizer.vocab_size, nhid=16, **dials), head)
-    with torch.no_grad():
-        for layer in made.base.layers if learnt else []:
-            layer.output.weight.normal_(std=0.3)
-        if made.base.ngrams is not None:
-            made.base.ngrams.weight[1:].normal_()
-    return made.eval()
+def a_run(name: str, tokenizer: Tokenizer, head: Callable[[ModelConfig], Classifier] | None = None) -> Run:
+    config = miniature(name, ntokens=tokenizer.vocab_size, maxlen=512)
+    return Run(living(config, None if head is None else head(config)), tokenizer)
 
 
-def hidden(made: Model, ids: list[int]) -> torch.Tensor:
-    """The hidden states of one document, nothing beside it: (1, T, H)."""
-    with torch.no_grad():
-        return made.base(torch.tensor([ids]), causal=made.config.causal)
-
-
-def distinct(made: Model, ids: list[int]) -> torch.Tensor:
-    """The mean of the embeddings of a document's different tokens and n-grams: (H,)."""
-    base, row = made.base, torch.tensor([ids], dtype=torch.int64)
-    found = [base.embedding.weight[each] for each in sorted(set(ids))]
-    assert base.ngrams is not None
-    rows: set[int] = set()
-    for n in range(2, min(base.ngrams.longest, len(ids)) + 1):
-        rows |= set(base.ngrams.find_rows(row, n)[0].tolist())
-    found += [base.ngrams.weight[each] for each in sorted(rows - {NO_ROW})]
-    return torch.stack(found).mean(0).detach() if found else torch.zeros(16)
-
-
-@pytest.mark.parametrize(("name", "learnt"), [("bag", True), ("small", False), ("small", True), ("lab", True)], ids=str)
-@pytest.mark.parametrize("budget", [64, 16_384])
-def test_vectors_are_means_of_what_is_read(name: str, learnt: bool, budget: int, tokenizer: Tokenizer) -> None:
-    made = model(name, tokenizer, learnt=learnt)
-    assert is_bag(made.base) == (name == "bag" or not learnt)
-    found = document_vectors(made, tokenizer, texts(), longest=512, batch_tokens=budget)
+@pytest.mark.parametrize("kind", list(HEADS))
+def test_scored_together_or_spelt_out_it_is_the_same(kind: str) -> None:
+    name, dials = HEADS[kind]
+    config = miniature(name)
+    made, ids = living(config, classifier_of(config, 3, **dials)), documents()
+    assert any(not len(each) for each in ids)
+    expected = np.stack([scores(made, each) for each in ids])
+    found = score_texts(made, EncodedTexts(ids=ids))
     assert found.dtype == np.float32
-    for text, vector in zip(texts(), found, strict=True):
-        ids = tokenizer.encode(text)
-        expected = (
-            distinct(made, ids) if is_bag(made.base) else hidden(made, ids).mean(1)[0] if ids else torch.zeros(16)
-        )
-        torch.testing.assert_close(torch.from_numpy(vector), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    in_groups = [score_texts(made, group) for group in EncodedTexts(ids=ids).groups(40)]
+    assert len(in_groups) > 3
+    np.testing.assert_allclose(np.concatenate(in_groups), expected, atol=2e-5)
 
 
-def test_long_texts_are_read_in_stretches_by_layers(tokenizer: Tokenizer) -> None:
-    made = model("small", tokenizer)
-    ids = tokenizer.encode(texts()[4])
-    parts = [hidden(made, ids[begin : begin + 30]).sum(1) for begin in range(0, len(ids), 30)]
-    expected = torch.cat(parts).sum(0) / len(ids)
-    found = document_vectors(made, tokenizer, texts(), longest=30)[4]
-    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("kind", ["directions and words", "directions of hidden states"])
+def test_a_head_scores_the_same_when_it_comes_back(kind: str, tmp_path: Path) -> None:
+    name, dials = HEADS[kind]
+    made = living(miniature(name), classifier_of(miniature(name), 3, **dials))
+    again = load(save(Run(made, None, ["a", "b", "c"]), tmp_path / "run")).model
+    assert again.head_config == made.head_config
+    given = EncodedTexts(ids=documents())
+    np.testing.assert_array_equal(score_texts(again, given), score_texts(made, given))
 
 
-@pytest.mark.parametrize("name", ["bag", "small", "lab"])
-@pytest.mark.parametrize("pooling", ["mean", "last"])
-def test_logits_are_those_of_each_text_alone(name: str, pooling: Any, tokenizer: Tokenizer) -> None:
-    made = model(name, tokenizer, Classifier(classes=3, pooling=pooling, dropout=0.5))
-    made.train()  # and must be so again afterwards
-    found = class_logits(made, tokenizer, texts(), reading=Reading(512), batch_tokens=128)
-    assert made.training
-    assert made.base.dropout.training
-    made.eval()
-    for text, scores in zip(texts(), found, strict=True):
-        ids = tokenizer.encode(text)
-        keep = torch.ones(1, max(1, len(ids)), dtype=torch.bool) if ids else torch.zeros(1, 1, dtype=torch.bool)
-        with torch.no_grad():
-            expected = made(torch.tensor([ids or [0]]), keep)[0]
-        torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=1e-4, atol=1e-5)
+def test_a_model_that_reads_layers_alone_can_be_called(tokenizer: Tokenizer) -> None:
+    run = a_run("small", tokenizer, lambda config: classifier_of(config, pooling="mean"))
+    for text, found in zip(texts(), class_logits(run, texts()), strict=True):
+        if text:
+            with torch.no_grad():
+                called = run.model(torch.tensor([tokenizer.encode(text)]))[0]
+            np.testing.assert_allclose(found, called, atol=1e-5)
 
 
-def test_windows_are_averaged_and_other_rules_cut(tokenizer: Tokenizer) -> None:
-    made = model("small", tokenizer, Classifier(classes=2))
-    ids = tokenizer.encode(texts()[4])
-    assert len(ids) > 60
-    with torch.no_grad():
-        count = -(-len(ids) // 30)
-        starts = [place * (len(ids) - 30) // (count - 1) for place in range(count)]
-        windows = torch.cat([made(torch.tensor([ids[at : at + 30]])) for at in starts]).mean(0)
-        tail = made(torch.tensor([ids[-30:]]))[0]
-    found = class_logits(made, tokenizer, texts(), reading=Reading(30, "windows"))[4]
-    torch.testing.assert_close(torch.from_numpy(found), windows, rtol=1e-4, atol=1e-5)
-    found = class_logits(made, tokenizer, texts(), reading=Reading(30, "tail"))[4]
-    torch.testing.assert_close(torch.from_numpy(found), tail, rtol=1e-4, atol=1e-5)
+def test_windows_are_averaged_and_other_rules_cut() -> None:
+    config = miniature("small", maxlen=512)
+    ids = np.random.RandomState(1).randint(3, 50, 85)
+    starts = [0, 27, 55]
+    for long, pieces in (("windows", [ids[at : at + 30] for at in starts]), ("tail", [ids[-30:]])):
+        made = living(config, classifier_of(config, max_length=30, long=long))
+        expected = np.mean([scores(made, piece) for piece in pieces], axis=0)
+        np.testing.assert_allclose(score_texts(made, EncodedTexts(ids=[ids]))[0], expected, atol=2e-5)
+
+
+def test_directions_of_layers_are_of_whole_documents_and_words_are_too() -> None:
+    config = miniature("small")
+    ids = np.random.RandomState(1).randint(3, 50, 25)
+    made = living(config, classifier_of(config, unit=True, words=True, max_length=10))
+    head = made.head
+    assert isinstance(head, ClassifierHead)
+    part = head.of("layers")
+    assert part.shift is not None
+    words = scores(made, ids)  # of the document read at once; its vector is replaced below
+    states = np.concatenate([hidden(made, ids[at : at + 10], causal=False) for at in (0, 10, 20)])
+
+    def direction(vector: np.ndarray) -> np.ndarray:
+        assert part.shift is not None
+        apart = vector - part.shift.numpy()
+        return part.weight.detach().numpy() @ (apart / np.sqrt((apart**2).sum()))
+
+    expected = words - direction(hidden(made, ids, causal=False).mean(0)) + direction(states.mean(0))
+    np.testing.assert_allclose(score_texts(made, EncodedTexts(ids=[ids]))[0], expected, atol=2e-5)
 
 
 def test_probabilities_by_kind_of_classifier(tokenizer: Tokenizer) -> None:
-    one = Run(model("bag", tokenizer, Classifier(classes=3)), tokenizer)
-    multilabel = Run(model("bag", tokenizer, Classifier(classes=3, multilabel=True)), tokenizer)
+    one = a_run("bag", tokenizer, lambda config: classifier_of(config, 3))
+    many = a_run("bag", tokenizer, lambda config: classifier_of(config, 3, multilabel=True))
     np.testing.assert_allclose(class_probabilities(one, texts()).sum(1), 1, rtol=1e-5)
-    logits = class_logits(multilabel, None, texts())
-    np.testing.assert_allclose(class_probabilities(multilabel, texts()), 1 / (1 + np.exp(-logits)), rtol=1e-5)
+    logits = class_logits(many, texts())
+    np.testing.assert_allclose(class_probabilities(many, texts()), 1 / (1 + np.exp(-logits)), rtol=1e-5)
     assert class_probabilities(one, []).shape == (0, 3)
+    np.testing.assert_array_equal(encoded_probabilities(one, encode(one, texts())), class_probabilities(one, texts()))
 
 
-def test_a_run_says_how_it_reads(tokenizer: Tokenizer) -> None:
-    made = model("small", tokenizer, Classifier(classes=2))
-    run = Run(made, tokenizer, None, {"reading": {"longest": 30, "long": "tail"}})
-    expected = class_logits(made, tokenizer, texts(), reading=Reading(30, "tail"))
-    np.testing.assert_array_equal(class_logits(run, None, texts()), expected)
-    for wrong in ({"longest": 0}, {"longest": True}, {"long": "middle"}, {"short": 1}):
-        run.details["reading"] = wrong
-        with pytest.raises(ConfigError):
-            class_logits(run, None, texts())
+@pytest.mark.parametrize("name", ["bag", "small", "lab"])
+def test_texts_are_tokenized_some_at_a_time(name: str, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(name, tokenizer, lambda config: config.classifier(2))
+    vectors, logits = document_vectors(run, texts()), class_logits(run, texts())
+    monkeypatch.setattr(scoring, "TEXTS", 3)
+    np.testing.assert_allclose(document_vectors(run, texts()), vectors, atol=1e-5)
+    np.testing.assert_allclose(class_logits(run, texts()), logits, atol=1e-5)
+    assert vectors.dtype == np.float32
+    assert not vectors[7].any(), "a text without tokens"
+    ids = [np.array(tokenizer.encode(each), np.int64) for each in texts()]
+    np.testing.assert_allclose(vectors, neural_view(run.model).read(EncodedTexts(ids=ids)).matrix, atol=1e-5)
 
 
 def test_what_cannot_be_read_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match="no classifier head"):
-        class_logits(model("bag", tokenizer), tokenizer, ["a"])
+        class_logits(a_run("bag", tokenizer), ["a"])
     with pytest.raises(ConfigError, match="no tokenizer"):
-        document_vectors(Run(model("bag", tokenizer)), None, ["a"])
+        document_vectors(Run(alive(miniature("bag"))), ["a"])
