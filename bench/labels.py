@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rehead.finetune.fit import fit
 from rehead.finetune.measures import measure
+from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import draws
 from rehead.finetune.targets import some, targets
@@ -61,7 +61,7 @@ def main() -> None:
                 options.seed = seed
                 train = some(source, draws(source, [size], seed)[size])
                 began = time.perf_counter()
-                fitted = fit(train, data.valid if valid else None, base=base, options=options)
+                fitted = train_network(train, data.valid if valid else None, base=base, options=options)
                 took = time.perf_counter() - began
                 measured = measure(class_probabilities(fitted.run, others.texts), truth, others.names)
                 found.append((100 * measured.accuracy, 100 * measured.calibration_error, took))

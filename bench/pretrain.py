@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from sides import best
 from torch import Tensor, nn
 
-from rehead.model import Base, Classifier, LanguageModel, Model, preset
+from rehead.model import Base, LanguageModel, Model, preset
 from rehead.model.accounting import Workload, work
 from rehead.model.positions import rotary_turns
 from rehead.pretrain.causal import Causal
@@ -186,7 +186,7 @@ def body_of_small(rows: int) -> tuple[Callable[[], None], float]:
         layers.zero_grad(set_to_none=True)
         x.grad = None
 
-    per_token = work(config, Classifier(classes=2), Workload(length=LENGTH))[0].body.value
+    per_token = work(config, config.classifier(2), Workload(length=LENGTH))[0].body.value
     return run, per_token * rows * LENGTH
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rehead.finetune.fit import fit_classifier
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
@@ -45,7 +46,8 @@ def main() -> None:
     records = [Record(text, {}, "", place) for place, text in enumerate(pool.texts)]
 
     def accuracy(places: list[int], seed: int) -> tuple[Labeller, float]:
-        fitted = fit_probe(some(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
+        options = FitOptions(freeze="base", seed=seed)
+        fitted = fit_classifier(some(pool, np.array(places)), None, base=base, options=options)
         shares = class_probabilities(fitted.run, others.texts)
         return Labeller.of(fitted.run), 100 * measure(shares, truth, others.names).accuracy
 

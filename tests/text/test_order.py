@@ -87,7 +87,7 @@ def test_streams_have_a_value_of_their_own_but_for_five_pairs() -> None:
         0: ["BATCH_ORDER", "ROW_ORDER"],
         1: ["BATCH_MEMBERS", "ROW_START"],
         7: ["GENERATION", "MASKED_TOKEN"],
-        21: ["DOCUMENT_ORDER", "SPREAD_SAMPLE"],
+        21: ["DOCUMENT_ORDER", "STATISTICS_SAMPLE"],
         71: ["SHUFFLED_LABELS", "UNLABELLED_TEXTS"],
     }
 
