@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from rehead.finetune.fit import fit_classifier
 from rehead.finetune.measures import measure
 from rehead.finetune.options import FitOptions
-from rehead.finetune.probe import fit_probe
 from rehead.finetune.targets import some, targets
-from rehead.model import load
-from rehead.model.reading import class_probabilities
-from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller
 from rehead.use.uncertain import CANDIDATES, Candidate, Doubtful, choose, doubt
@@ -41,12 +41,13 @@ def main() -> None:
     base, unlabelled = load(given.run), set(load_dataset("imdb").unlabelled)
     reviews = [review for review in read_reviews("imdb")[0] if review.text in unlabelled]
     reviews = reviews[:: len(reviews) // (POOL + MEASURED)][: POOL + MEASURED]
-    pool, others = labelled("imdb", reviews[::3] + reviews[1::3]), labelled("imdb", reviews[2::3])
+    pool, others = to_labelled_data("imdb", reviews[::3] + reviews[1::3]), to_labelled_data("imdb", reviews[2::3])
     truth = targets(others, others.names, multilabel=False)
     records = [Record(text, {}, "", place) for place, text in enumerate(pool.texts)]
 
     def accuracy(places: list[int], seed: int) -> tuple[Labeller, float]:
-        fitted = fit_probe(some(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
+        options = FitOptions(freeze="base", seed=seed)
+        fitted = fit_classifier(some(pool, np.array(places)), None, base=base, options=options)
         shares = class_probabilities(fitted.run, others.texts)
         return Labeller.of(fitted.run), 100 * measure(shares, truth, others.names).accuracy
 

@@ -25,8 +25,8 @@ from rehead.errors import UserError
 from rehead.finetune.splits import draws, split
 from rehead.finetune.targets import some, targets
 from rehead.options import read_options
-from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
-from rehead.text.documents import LabelledData, ReadOptions, described
+from rehead.text.datasets import NAMES, load_dataset, read_reviews, to_labelled_data
+from rehead.text.documents import LabelledData, ReadOptions, describe_value
 from rehead.text.labelled import check_classes, read_examples, sort_names
 from rehead.text.readers import Texts
 
@@ -148,11 +148,11 @@ def read_labelled(paths: Sequence[str], reading: ReadOptions) -> LabelledData:
         raise UserError(f"{built_in[0]}: a built-in part stands alone. Name it without other files.")
     name, _, part = built_in[0].partition(":")
     if not part:
-        return labelled(name, read_reviews(name)[0])
+        return to_labelled_data(name, read_reviews(name)[0])
     if part not in LABELLED_PARTS:
         raise UserError(f"{built_in[0]}: no such labelled part. There are: {', '.join(LABELLED_PARTS)}.")
     chosen = getattr(load_dataset(name), part)
-    assert isinstance(chosen, LabelledData), described(chosen)  # noqa: S101
+    assert isinstance(chosen, LabelledData), describe_value(chosen)  # noqa: S101
     return chosen
 
 

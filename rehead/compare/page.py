@@ -15,7 +15,7 @@ from rehead.compare.answer import between, chance, percent, points, significant
 from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
 from rehead.compare.statistics import Interval, Summary
 from rehead.progress import duration
-from rehead.text.documents import place
+from rehead.text.documents import location
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_CHARACTERS = 420  # of a text that was got wrong
@@ -227,7 +227,7 @@ def _mistake(mistake: Mistake) -> str:
     said = f"says {mistake.answer} ({percent(mistake.confidence)}), is {mistake.truth}{linear}"
     return (
         f'<div class="mistake"><p><b>{escape(said)}</b> <span class="note">'
-        f"{escape(place(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
+        f"{escape(location(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
     )
 
 

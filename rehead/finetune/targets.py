@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.documents import LabelledData, place
+from rehead.text.documents import LabelledData, location
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,11 +29,11 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
         if odd := next((each for each in labels if each not in number), None):
             known = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
             raise UserError(
-                f"{place(source, line)}: the label {odd!r} is not among those that were trained on ({known}). "
+                f"{location(source, line)}: the label {odd!r} is not among those that were trained on ({known}). "
                 "Correct it, or add examples of it to the training part."
             )
         if len(labels) != 1 and not multilabel:
-            raise UserError(f"{place(source, line)}: {len(labels)} labels, but every training example has one.")
+            raise UserError(f"{location(source, line)}: {len(labels)} labels, but every training example has one.")
     if not multilabel:
         return np.array([number[labels[0]] for labels in data.labels], np.int64)
     table = np.zeros((len(data), len(names)), np.float32)

@@ -3,8 +3,8 @@
 "not good" gets a vector of its own. There are far more n-grams than rows, and most are rare, so each is hashed into
 one of `nbuckets` · 8 slots, and the slot names its row. Pretraining gives the rows to the most frequent n-grams of its
 text (`choose_rows`); all others are sent to row 0, which stays zero. Until then slots share rows by their number, which
-is plain hashing. Rows for one n-gram alone are worth half a point to a point of accuracy (docs/pretraining.md), and
-fewer of them are read.
+is plain hashing. Rows for one n-gram alone are worth half a point to a point of accuracy
+(docs/experiments/pretraining.md), and fewer of them are read.
 
 Under the square mask an n-gram is felt by its last token alone, so nothing leaks backwards. Read both ways, every
 token in it feels an equal part. Either way the sum over a document is the same: one vector per n-gram.

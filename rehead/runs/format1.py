@@ -1,8 +1,8 @@
 """Reading runs of format 1, which did not state what a classifier reads: it is found out here, once, from the weights.
 
-Format 1 named a classifier's reading `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that
-were still the identity, as the document objective leaves those of a pre-norm base. Format 2 states the views. A
-classifier that reads its bag loses the layers that nothing read; what it scores stays the same (tests/golden/format1).
+Format 1 described it by `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that were still the
+identity, as the bag objective leaves those of a pre-norm base. Format 2 states the views. A classifier that reads its
+bag loses the layers that nothing read; its scores stay the same (tests/golden/format1).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 
-from rehead.errors import ConfigError, DamagedError, shown
+from rehead.errors import ConfigError, DamagedError, short_repr
 from rehead.model.config import Classifier, ModelConfig, ViewConfig, check_fields, from_dict, to_dict
 from rehead.text.long_documents import LongRule
 
@@ -57,7 +57,7 @@ def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
     """Describe a run of format 1 as one of format 2."""
     model = config["model"]
     if not isinstance(model, dict) or "reads" in model:
-        raise ConfigError(f"model is {shown(model)}. Expected the fields of a base of format 1.")
+        raise ConfigError(f"model is {short_repr(model)}. Expected the fields of a base of format 1.")
     shape = from_dict(ModelConfig, {**model, "reads": None}, complete=True)
     bag = "bag" in shape.views and (not shape.nlayers or _untrained(shape, weights))
     shape = dataclasses.replace(shape, reads="bag" if bag else "layers")
@@ -94,7 +94,7 @@ def _classifier(fields: Mapping[str, Any], reading: Any, shape: ModelConfig) -> 
     try:
         pieces = _Reading(**reading) if isinstance(reading, dict) else _Reading()
     except TypeError:
-        raise ConfigError(f"details: reading is {shown(reading)}. Expected longest and long.") from None
+        raise ConfigError(f"details: reading is {short_repr(reading)}. Expected longest and long.") from None
     options: dict[str, Any] = {"max_length": pieces.longest, "long": pieces.long}
     if shape.reads == "bag":
         if old.pooling == "last":

@@ -52,7 +52,7 @@ def evaluate(options: EvaluateOptions) -> None:
             print(f"left out: {skipped}", file=sys.stderr)
         if seen := _seen_before(labeller.run, data):
             print(
-                f"warning: the classifier was {seen} these very texts: expect less of others",
+                f"warning: the classifier was {seen} these texts: its results on new texts will be worse",
                 file=sys.stderr,
             )
     measured = measure_labeller(labeller, data)

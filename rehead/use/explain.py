@@ -11,7 +11,7 @@ Where no layer reads, a word is taken out wherever it stands in the text, and it
 classifier reads which words there are, and one "great" of two would not be missed. Layers read each where it stands.
 
 Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones. How other
-ways fare that were tried: docs/explaining.md, bench/explain.py.
+ways fare that were tried: docs/experiments/explaining.md, bench/explain.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.errors import UserError, shown
+from rehead.errors import UserError, short_repr
 from rehead.runs.scoring import classifier_head, open_views
-from rehead.text.spans import Span, touching, word_spans
+from rehead.text.spans import Span, align_tokens, word_spans
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
@@ -70,7 +70,7 @@ def explain(
     `progress` is called again and again while layers read; an exception it raises ends the work.
     """
     if label is not None and label not in labeller.names:
-        raise UserError(f"there is no label {shown(label)}. Choose one of: {', '.join(labeller.names)}.")
+        raise UserError(f"there is no label {short_repr(label)}. Choose one of: {', '.join(labeller.names)}.")
     probabilities = labeller.probabilities(texts)
     given = labeller.labels(probabilities)
     explanations = []
@@ -95,7 +95,7 @@ def word_weights(
     document = EncodedTexts([text], ids=[np.array(encoded, np.int64)])
     numbers: dict[str, int] = {}
     word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
-    touch = touching(tokens, spans)
+    touch = align_tokens(tokens, spans)
     # A view that ignores order loses a word wherever it stands; one that does not loses it at one place.
     everywhere = Groups(touch.token, word[touch.word], len(numbers))
     in_place = Groups(touch.token, touch.word, len(spans))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import text_from_input
+from rehead.terminal import print_note, read_stdin
 from rehead.use.cores import one_core
 from rehead.use.learnt import check_it_learnt, longest_read
 
@@ -83,7 +83,7 @@ class Sample:
 def generate(options: GenerateOptions) -> None:
     """Run the command: load, generate, print."""
     sampling = _sampling(options)
-    prompt = text_from_input() if options.prompt == "-" else options.prompt or ""
+    prompt = read_stdin() if options.prompt == "-" else options.prompt or ""
     from rehead.runs.run import load
 
     run = load(options.run)
@@ -107,11 +107,9 @@ def generate(options: GenerateOptions) -> None:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
     context = len(ids) + max(len(each.ids) for each in samples) - 1
     if context > window and not options.quiet:
-        sys.stdout.flush()
-        print(
-            f"note: the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
-            "dropped while generating.",
-            file=sys.stderr,
+        print_note(
+            f"the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
+            "dropped while generating."
         )
 
 
@@ -204,7 +202,7 @@ def _forbidden_tokens(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN40
     import torch
 
     forbidden = torch.zeros(model.config.ntokens, dtype=torch.bool)
-    forbidden[tokenizer.marks()] = True
+    forbidden[tokenizer.special_ids()] = True
     forbidden[tokenizer.vocab_size :] = True
     forbidden[tokenizer.eos] = False
     return forbidden.to(model.device)

@@ -108,7 +108,7 @@ def predict(options: PredictOptions) -> int:
     reading = read_options(options, ReadOptions)
     records = Records(_given(options), reading)
     if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
-        raise UserError(f"--out {options.out} is the file that is read. Choose another name.")
+        raise UserError(f"--out {options.out} is the input file. Choose another name.")
     if not options.quiet and (kind := records.looks_like()):
         print(
             f"note: standard input is read as plain text, but its first line looks like {kind}. If it is, add "
@@ -178,8 +178,8 @@ def labelled_groups(
             if done is not None and (group is None or group.end >= behind):
                 if group is None or group.end > behind or group.digest != done["digest"]:
                     raise UserError(
-                        f"{records.texts.files[0].name}: not what was read before the interruption: among its first "
-                        f"{behind:,} rows some differ. Give the same rows, or begin anew with --overwrite."
+                        f"{records.texts.files[0].name}: its first {behind:,} rows differ from those read before the "
+                        "interruption. Give the same file, or start again with --overwrite."
                     )
                 done = None
             elif group is None:
@@ -187,7 +187,7 @@ def labelled_groups(
             elif group.texts is not None:
                 yield group, labeller.probabilities_of(group.texts)
             bar.note = f"{group.end:,} texts"
-            bar.reach(group.bytes_read)
+            bar.update(group.bytes_read)
 
 
 def _groups(records: Records) -> Iterator[Group]:
@@ -244,7 +244,7 @@ def _show_explanations(labeller: Labeller, records: Records, options: PredictOpt
     from rehead.use.highlight import page, print_explanations
 
     if options.resume:
-        raise UserError("--resume: a page is not gone on with. Drop it, or write .jsonl with --explain.")
+        raise UserError("--resume does not work with an .html page. Drop it, or write .jsonl with --explain.")
     counts: Counter[str] = Counter()
 
     def explanations() -> Iterator[Explanation]:
@@ -358,32 +358,32 @@ def _count(counts: Counter[str], said: list[Prediction]) -> None:
 
 
 def _check(options: PredictOptions) -> None:
-    """Refuse what makes no sense, by the name of the flag, before anything is loaded."""
+    """Refuse values out of range and contradicting options before anything is loaded."""
     if options.threshold is not None and not 0 <= options.threshold <= 1:
-        raise UserError(f"--threshold {options.threshold:g}: must be from 0 to 1.")
+        raise UserError(f"--threshold {options.threshold:g}: must be between 0 and 1.")
     if options.out is not None and options.out.suffix.lower() == PAGE and not options.explain:
         raise UserError(
-            f"--out {options.out}: a page shows which words decided. Add --explain, or write .csv or .jsonl."
+            f"--out {options.out}: an .html page shows explanations. Add --explain, or write .csv or .jsonl."
         )
     if options.explain_label is not None and not options.explain:
-        raise UserError("--explain-label says what --explain is to explain. Add --explain.")
+        raise UserError("--explain-label has no effect alone. Add --explain.")
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a file and --overwrite throws it away. Give one.")
+        raise UserError("--resume continues a file and --overwrite deletes it. Give one.")
     if options.most_uncertain is not None and options.most_uncertain < 1:
         raise UserError(f"--most-uncertain {options.most_uncertain}: must be 1 or more.")
     if options.most_uncertain is not None and options.resume:
         raise UserError(
-            "--resume: texts to label are chosen when all have been read, and nothing is left half done. Drop it."
+            "--resume does not work with --most-uncertain, which writes its file only once all texts are read. Drop it."
         )
     if options.resume and options.out is None:
-        raise UserError("--resume goes on with a file. Name it with --out.")
+        raise UserError("--resume continues a file. Name it with --out.")
 
 
 def _given(options: PredictOptions) -> str:
     if options.file is not None:
         return options.file
     if sys.stdin.isatty():
-        raise UserError("nothing to label: name a file, or pipe text in.")
+        raise UserError("no input: name a file, or pipe text in.")
     return "-"
 
 
@@ -421,6 +421,9 @@ def _summarise(options: PredictOptions, records: Records, counts: Counter[str], 
         print(f"{said or 'no text'}{more}", file=sys.stderr)
     if layout is not None and (renamed := layout.renamed()):
         what = ", ".join(f"{name} is {used}" for name, used in renamed.items())
-        print(f"note: the input has columns of these names, so ours are called otherwise: {what}", file=sys.stderr)
+        print(
+            f"note: output columns are renamed, since the input has columns of these names: {what}",
+            file=sys.stderr,
+        )
     if skipped := describe_skipped(records.skipped):
         print(f"left out: {skipped}", file=sys.stderr)

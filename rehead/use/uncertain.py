@@ -6,7 +6,8 @@ apart: again and again the one that has the most doubt times distance from all t
 vector that the base gives them. Texts that are the same but for white space are taken once.
 
 How much doubt there is, from 0 to 1: of one label each, how close the two likeliest are; of several labels, how close
-the closest is to its threshold. Whether labels so chosen are worth more than random ones, docs/predicting.md says.
+the closest is to its threshold. Whether labels so chosen are worth more than random ones is measured in
+docs/experiments/active-learning.md.
 
 Shapes: N texts, K labels, H width of a vector.
 """

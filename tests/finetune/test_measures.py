@@ -72,3 +72,17 @@ def test_extremes() -> None:
     assert np.isnan(nothing.loss)
     wrong = measures.log_loss(np.array([[0.0, 1.0]]), np.array([0]))
     assert 80 < wrong < 100
+
+
+def test_a_single_column_of_labels_is_measured_by_its_presence() -> None:
+    truth, guess = np.array([[1], [1], [0], [0]]), np.array([[True], [False], [True], [False]])
+    (only,) = measures.per_class(truth, guess, ["a"])
+    assert (only.count, only.guessed, only.precision, only.recall, only.f1) == (2, 2, 0.5, 0.5, 0.5)
+    assert measures.accuracy(truth, guess) == 0.5
+
+
+def test_without_documents_nothing_is_counted() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert measures.confusion(nothing, nothing, 2).tolist() == [[0, 0], [0, 0]]
+    assert [(each.count, each.f1) for each in measures.per_class(nothing, nothing, ["a", "b"])] == [(0, 0), (0, 0)]
+    assert np.isnan(measures.macro_f1(nothing, nothing, 2))

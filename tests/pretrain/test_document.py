@@ -13,12 +13,12 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import ngram_buckets
 from rehead.pretrain import document as module
-from rehead.pretrain import grams as grams_module
-from rehead.pretrain.document import LENGTH, Document
-from rehead.pretrain.grams import choose_rows, count_rows, kept_share
+from rehead.pretrain import ngram_counts as grams_module
+from rehead.pretrain.document import LOGIT_SCALE, Document
+from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
 from rehead.views.row_sums import index_rows
 from rehead.views.rows import RowFinder
@@ -121,7 +121,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
     base = Model(config(nbuckets=30)).base
     assert base.ngrams is not None
     store = stored(50)
-    choose_rows(base, store, seed=0)
+    choose_ngrams(base, store, seed=0)
     often = Counter(
         int(ngram_buckets(torch.tensor([text[start : start + n].tolist()]), n, 240))
         for text in (store[place] for place in range(50))
@@ -140,7 +140,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
 def test_an_n_gram_met_once_gets_no_row() -> None:
     base = Model(config()).base
     assert base.ngrams is not None
-    choose_rows(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
+    choose_ngrams(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
     found = RowFinder(base).find([np.array([1, 2, 3, 4], np.int64)])
     longer = found.take(found.size > 1)
     assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.row.tolist(), strict=True)) == [(0, 2, 41)]
@@ -150,7 +150,7 @@ def test_frequent_rows_are_thinned_out() -> None:
     counts = np.array([1e6, 100.0, 1.0])
     share = counts / counts.sum()
     expected = [math.sqrt(1e-2 / share[0]) + 1e-2 / share[0], 1.0, 1.0]
-    assert np.allclose(kept_share(counts, 3), expected)
+    assert np.allclose(keep_probabilities(counts, 3), expected)
 
 
 def by_hand(made: Document, step: int) -> tuple[float, int]:
@@ -166,7 +166,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
             vector = vector + table.weight[int(at)].detach()  # type: ignore[union-attr]
         size = float(vector.norm())
-        vector = vector * (LENGTH / size) if size else vector
+        vector = vector * (LOGIT_SCALE / size) if size else vector
         scores = {
             int(row): sum(a * b for a, b in zip(vector.tolist(), output[row], strict=True)) - float(chance)
             for row, chance in zip(prepared.candidates, prepared.chances, strict=True)
@@ -282,7 +282,7 @@ def test_chances_are_how_often_a_row_is_a_candidate() -> None:
         prepared = made._prepare(*_choices(made, step))
         often[prepared.candidates] += 1
         targets = len(prepared.targets.row)
-        expected += -np.expm1(-made.as_target * targets - made.as_draw * module.DRAWN)
+        expected += -np.expm1(-made.as_target * targets - made.as_draw * module.SAMPLED_CANDIDATES)
         assert np.allclose(
             np.exp(prepared.chances), (-np.expm1(-made.as_target * targets - made.as_draw * 1000))[prepared.candidates]
         )
@@ -413,7 +413,7 @@ def test_documents_of_a_word_or_two_do_not_blow_up() -> None:
     """Often nothing is read, or an n-gram alone, whose vector is zero at first."""
     texts = cast(Store, Stored([[1, 2], [3], [1, 2], [], [4, 1]] * 20))
     made = Document(Model(config()), texts, texts, time=8, batch=1, seed=0, fresh=True)
-    assert made.documents == module.DOCUMENTS
+    assert made.documents == module.MIN_DOCUMENTS
     expect_sparse(made, made.row_tables())
     nn.init.normal_(made.output.weight)
     batch = made.read(0)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from rehead.disk import read_signed, sha256, write_signed
+from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
 from rehead.model.config import to_dict
 from rehead.runs.run import Run, load, save
@@ -84,9 +84,9 @@ def resign(path: Path) -> None:
 
 def edit_config(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change config.json and sign it again."""
-    config = read_signed(path / "config.json")
+    config = read_checksummed_json(path / "config.json")
     change(config)
-    write_signed(path / "config.json", config)
+    write_checksummed_json(path / "config.json", config)
 
 
 def edit_view(path: Path, **changes: Any) -> None:
@@ -343,7 +343,7 @@ def test_mutated_configurations_are_refused(data: st.DataObject, fresh: Callable
     Unsigned, nothing passes. Signed again, only another allowed value for a field does, and then it is obeyed.
     """
     path = fresh()
-    config = read_signed(path / "config.json")
+    config = read_checksummed_json(path / "config.json")
     place = config
     if data.draw(st.booleans()):
         place = config[data.draw(st.sampled_from(["model", "head", "files"]))]
@@ -362,7 +362,7 @@ def test_mutated_configurations_are_refused(data: st.DataObject, fresh: Callable
     signed = data.draw(st.booleans())
     try:
         if signed:
-            write_signed(path / "config.json", config)
+            write_checksummed_json(path / "config.json", config)
         else:
             digest = json.loads((sound / "config.json").read_text())["sha256"]
             (path / "config.json").write_text(json.dumps({**config, "sha256": digest}))

@@ -11,9 +11,10 @@ import torch
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.measures import measure
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, save
+from rehead.runs.scoring import classifier_head
 from rehead.text.documents import Document, LabelledData
 from rehead.text.labelled import read_examples
 from rehead.text.tokenizer import Tokenizer
@@ -26,11 +27,12 @@ TEXTS = ["good film", "bad film", "a good book", "what a bad book"]
 def classifier(*, multilabel: bool) -> Run:
     """One that gives every text the label `good`, as sure as sigmoid(1), and `bad` as sure as sigmoid(-1)."""
     tokenizer = Tokenizer.train([Document(text, "x", 1) for text in TEXTS * 5], vocab=270, quiet=True)
-    head = Classifier(classes=2, multilabel=multilabel)
-    model = Model(preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8), head).eval()
+    config = preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8)
+    model = Model(config, config.classifier(2, multilabel)).eval()
+    head = classifier_head(model)
     with torch.no_grad():
-        model.head.linear.weight.zero_()  # type: ignore[union-attr]
-        model.head.linear.bias.copy_(torch.tensor([-1.0, 1.0]))  # type: ignore[union-attr]
+        head.of("bag").weight.zero_()
+        head.bias.copy_(torch.tensor([-1.0, 1.0]))
     return Run(model, tokenizer, ["bad", "good"])
 
 

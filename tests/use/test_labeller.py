@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rehead.errors import UserError
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
-from rehead.model.reading import class_probabilities
 from rehead.runs.run import Run, save
+from rehead.runs.scoring import class_probabilities
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.use.labeller import Labeller
@@ -23,9 +23,8 @@ TEXTS = ["good film", "bad film", "a good book", ""]
 def made(*, multilabel: bool = False) -> Run:
     tokenizer = Tokenizer.train([Document(text, "x", 1) for text in TEXTS * 5], vocab=270, quiet=True)
     torch.manual_seed(1)
-    model = Model(
-        preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8), Classifier(classes=3, multilabel=multilabel)
-    )
+    config = preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8)
+    model = Model(config, config.classifier(3, multilabel))
     return Run(model.eval(), tokenizer, ["bad", "fair", "good"])
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import Classifier, LanguageModel, Model, Run
+from rehead.model import LanguageModel, Model
 from rehead.model.config import Head
 from rehead.model.objectives import Ability, last_specs, stages_of_run
+from rehead.runs.run import Run
 from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
 from tests.model.conftest import miniature
-from tests.model.test_run import tiny_tokenizer
+from tests.use.tiny_runs import tiny_tokenizer
 
 LM = LanguageModel(tied=True)
 
@@ -98,7 +99,7 @@ def test_who_can_fill(said: Any) -> None:
         (a_run(None, head=None), "generates", "its objective was nothing"),
         (a_run("causal", head=None), "generates", "has no language-model head"),
         (
-            a_run("causal", head=Classifier(classes=2)),
+            a_run("causal", head=miniature("bag").classifier(2)),
             "generates",
             "is a classifier: its language-model head",
         ),

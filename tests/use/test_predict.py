@@ -183,7 +183,7 @@ def test_a_page_of_explanations(run: str, tmp_path: Path, capsys: pytest.Capture
     assert main(["predict", run, given, "--explain", "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["predict", run, given, "--explain", "--out", str(out), "--resume"]) == 2
-    assert "a page is not gone on with" in capsys.readouterr().err
+    assert "--resume does not work with an .html page" in capsys.readouterr().err
     (tmp_path / "torn.csv").write_text("id,text\n1,x\n2\n")
     assert main(["predict", run, str(tmp_path / "torn.csv"), "--explain", "--out", str(tmp_path / "t.html")]) == 2
     assert not list(tmp_path.glob("t.html*"))
@@ -288,8 +288,8 @@ def test_what_cannot_be_gone_on_with_is_begun_anew(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["in.csv", "--threshold", "1.5"], "--threshold 1.5: must be from 0 to 1"),
-        (["in.csv", "--resume"], "--resume goes on with a file. Name it with --out"),
+        (["in.csv", "--threshold", "1.5"], "--threshold 1.5: must be between 0 and 1"),
+        (["in.csv", "--resume"], "--resume continues a file. Name it with --out"),
         (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
         (["in.csv", "--explain-label", "good"], "Add --explain"),
         (["in.csv", "--explain", "--explain-label", "grand"], "--explain-label grand: choose one of bad, fair, good"),
@@ -407,7 +407,7 @@ def test_going_on_needs_the_same_rows(interrupted: Callable[[], list[str]], caps
         write(Path("in.csv"), wrong)
         code = main([*command, "--resume"])
         assert code == (0 if wrong == texts[:15] else 2)
-        assert code == 0 or "in.csv: not what was read before the interruption" in capsys.readouterr().err
+        assert code == 0 or "in.csv: its first 15 rows differ" in capsys.readouterr().err
 
 
 def test_what_was_not_yet_read_may_be_repaired(interrupted: Callable[[], list[str]]) -> None:

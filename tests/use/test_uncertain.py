@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.model.reading import document_vectors
 from rehead.runs.run import save
+from rehead.runs.scoring import document_vectors
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller
 from rehead.use.uncertain import Candidate, Doubtful, apart, choose, doubt
@@ -67,7 +67,7 @@ def test_the_most_doubtful_is_the_first() -> None:
 
 def spread(labeller: Labeller, texts: list[str]) -> float:
     """Mean distance of each text from the nearest other one, by the directions of their vectors."""
-    vectors = document_vectors(labeller.run, None, texts)
+    vectors = document_vectors(labeller.run, texts)
     vectors = vectors - vectors.mean(0)
     directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     distances = 1 - directions @ directions.T + 9 * np.eye(len(texts))

@@ -25,7 +25,7 @@ import onnx
 import torch
 
 import rehead
-from rehead.disk import whole_directory, write_json
+from rehead.disk import atomic_directory, write_json
 from rehead.errors import UserError
 from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
@@ -74,7 +74,7 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
-    with whole_directory(out, replace=NAMES if overwrite else None) as folder:
+    with atomic_directory(out, replace=NAMES if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)

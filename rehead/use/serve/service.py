@@ -1,7 +1,7 @@
 """What a server computes with its run: labels, explanations, attention, generated text.
 
 Here requests become responses; HTTP is in `app.py`, access control in `guard.py`. Everything is computed in the threads
-of two batch workers: labels in one, whatever takes long in the other.
+of two batch workers: labels in one, slow requests in the other.
 """
 
 from __future__ import annotations
