@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import rehead
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
 from rehead.model.config import Classifier
@@ -54,8 +56,15 @@ def test_every_golden_run_has_its_scores() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_of_format_1_scores_as_it_did(name: str) -> None:
-    check(scores(load(GOLDEN / name)), RECORDED["runs"][name], 1e-5)
+def test_a_run_of_format_1_scores_as_it_did(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is loaded as any other run is, and nothing is said about its age."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = rehead.load(GOLDEN / name)
+    assert capsys.readouterr() == ("", "")
+    assert not run.model.training
+    assert all(each.requires_grad for each in run.model.parameters())
+    check(scores(run), RECORDED["runs"][name], 1e-5)
 
 
 @pytest.mark.parametrize("name", RUNS)
