@@ -37,8 +37,7 @@ from rehead.text.order import random_bits, shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
-from rehead.views.row_sums import index_rows, sum_rows
-from rehead.views.rows import RowFinder, Rows
+from rehead.views.rows import RowFinder, Rows, index_rows, sum_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,8 +20,7 @@ from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
-from rehead.views.row_sums import index_rows
-from rehead.views.rows import RowFinder
+from rehead.views.rows import RowFinder, index_rows
 
 NTOKENS = 40
 
