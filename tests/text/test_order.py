@@ -74,7 +74,7 @@ def test_a_seed_may_be_any_whole_number() -> None:
 
 @pytest.mark.parametrize(("step", "batch"), [(-1, 4), (0, 0)])
 def test_steps_and_batches_that_cannot_be(step: int, batch: int) -> None:
-    with pytest.raises(ValueError, match="count from 0"):
+    with pytest.raises(ValueError, match=f"step={step}, batch={batch}"):
         step_indices(step, batch)
 
 
@@ -87,7 +87,7 @@ def test_streams_have_a_value_of_their_own_but_for_five_pairs() -> None:
         0: ["BATCH_ORDER", "ROW_ORDER"],
         1: ["BATCH_MEMBERS", "ROW_START"],
         7: ["GENERATION", "MASKED_TOKEN"],
-        21: ["DOCUMENT_ORDER", "SPREAD_SAMPLE"],
+        21: ["DOCUMENT_ORDER", "STATISTICS_SAMPLE"],
         71: ["SHUFFLED_LABELS", "UNLABELLED_TEXTS"],
     }
 
