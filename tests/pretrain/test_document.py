@@ -28,7 +28,7 @@ NTOKENS = 40
 @pytest.fixture(autouse=True)
 def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With forty words all are frequent: thin out less."""
-    monkeypatch.setattr(grams_module, "THIN", 1e-2)
+    monkeypatch.setattr(grams_module, "SUBSAMPLE_THRESHOLD", 1e-2)
 
 
 class Stored:
@@ -159,7 +159,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     loss, count = 0.0, 0
     base = made.model.base
     for place in range(len(prepared.texts)):
-        rows = prepared.inputs.rows[prepared.inputs.document == place]
+        rows = prepared.inputs.row[prepared.inputs.document == place]
         vector = torch.zeros(8)
         for row in rows:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
@@ -282,7 +282,7 @@ def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     for step in range(steps):
         prepared = made._prepare(*_choices(made, step))
         often[prepared.candidates] += 1
-        targets = len(prepared.targets.rows)
+        targets = len(prepared.targets.row)
         expected += -np.expm1(
             -made.target_distribution * targets - made.sampling_distribution * module.SAMPLED_CANDIDATES
         )
@@ -354,7 +354,7 @@ def test_fresh_layers_change_nothing() -> None:
 
 
 def test_of_a_long_document_a_stretch_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 10)
+    monkeypatch.setattr(module, "MAX_TOKENS", 10)
     made = objective(documents=20)
     prepared = [made._prepare(*_choices(made, step)) for step in range(2)]
     assert max(len(text) for step in prepared for text in step.texts) == 10
