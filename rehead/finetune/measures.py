@@ -70,8 +70,10 @@ def measure(
     )
 
 
-def guesses(probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | None = None) -> Numbers:
-    """Choose the likeliest class, (N,), or all labels from their threshold on (0.5 unless given), (N, K)."""
+def guesses(
+    probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | Sequence[float] | None = None
+) -> Numbers:
+    """Decide by probabilities: the most probable class, (N,), or all labels that reach their threshold, (N, K)."""
     chosen: Numbers = probabilities.argmax(1)
     if multilabel:
         chosen = probabilities >= (0.5 if thresholds is None else np.asarray(thresholds))
