@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rehead.errors import UserError
-from rehead.model.dials import DialOptions
+from rehead.model.size_options import ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 from rehead.training.options import TrainingOptions, check_training
@@ -64,7 +64,7 @@ class FitOptions(TrainingOptions):
 
 
 @dataclass(kw_only=True)
-class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
+class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     """Train a classifier from a base and labelled text."""
 
     MOST_USED = ("base", "out", "valid", "unlabelled", "freeze")

@@ -158,7 +158,7 @@ def _fresh(options: FinetuneOptions, train: LabelledData) -> Run:
     else:
         tokenizer = Tokenizer.load(options.tokenizer)
     torch.manual_seed(options.seed)
-    return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.turned())).eval(), tokenizer)
+    return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 
 
 def _introduce(start: Run, train: LabelledData, valid: LabelledData | None, say: Say) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
 
 from rehead.errors import ConfigError
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
-from rehead.model.reading import Reading, class_logits, class_probabilities, document_vectors, is_bag
 from rehead.runs.run import Run
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
@@ -61,7 +61,7 @@ def distinct(made: Model, ids: list[int]) -> torch.Tensor:
     found = [base.embedding.weight[each] for each in sorted(set(ids))]
     assert base.ngrams is not None
     rows: set[int] = set()
-    for n in range(2, min(base.ngrams.longest, len(ids)) + 1):
+    for n in range(2, min(base.ngrams.max_n, len(ids)) + 1):
         rows |= set(base.ngrams.find_rows(row, n)[0].tolist())
     found += [base.ngrams.weight[each] for each in sorted(rows - {NO_ROW})]
     return torch.stack(found).mean(0).detach() if found else torch.zeros(16)

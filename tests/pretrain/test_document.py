@@ -7,20 +7,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from rehead.model.grams import find_grams, rows_of
+from rehead.training.bags import _readings, bag_readings
+from rehead.training.row_sums import row_sums
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
-from rehead.model.grams import find_grams, rows_of
 from rehead.model.model import Model
-from rehead.model.ngrams import ngram_buckets
+from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
 from rehead.pretrain import grams as grams_module
 from rehead.pretrain.document import LENGTH, Document
 from rehead.pretrain.grams import choose_rows, count_rows, kept_share
 from rehead.text.store_part import Store
-from rehead.training.bags import _readings, bag_readings
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
-from rehead.training.row_sums import row_sums
 
 NTOKENS = 40
 
@@ -121,7 +121,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
     store = stored(50)
     choose_rows(base, store, seed=0)
     often = Counter(
-        int(ngram_buckets(torch.tensor([text[start : start + n].tolist()]), n, 240))
+        int(ngram_slots(torch.tensor([text[start : start + n].tolist()]), n, 240))
         for text in (store[place] for place in range(50))
         for n in (2, 3)
         for start in range(len(text) - n + 1)
