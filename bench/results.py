@@ -42,8 +42,8 @@ from rehead.finetune.fit import Fitted, fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe, put_on, search_on
 from rehead.finetune.recipe import fit_recipe, see_unlabelled
-from rehead.finetune.splits import copies, draws, folds
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import first_copies, nested_subsets, folds
+from rehead.finetune.targets import subset, targets
 from rehead.model import load
 from rehead.model.reading import class_logits, encode_texts
 from rehead.runs.run import Run
@@ -102,19 +102,19 @@ def splits(data: LabelledData, size: int) -> Iterator[tuple[LabelledData, Labell
     """Draw examples, the others are measured on; four fifths of the whole are five folds."""
     if size >= len(data) * (FOLDS - 1) // FOLDS:
         for inside, outside in folds(data, FOLDS):
-            yield some(data, inside), some(data, outside)
+            yield subset(data, inside), subset(data, outside)
         return
-    first = copies(data.texts)
+    first = first_copies(data.texts)
     for seed in range(DRAWS.get(size, 4)):
-        inside = draws(data, [size], seed)[size]
+        inside = nested_subsets(data, [size], seed)[size]
         outside = np.flatnonzero(~np.isin(first, first[inside]))  # nor copies of the examples
-        yield some(data, inside), some(data, outside)
+        yield subset(data, inside), subset(data, outside)
 
 
 def draws_of(pool: LabelledData, measured: LabelledData, size: int) -> Iterator[tuple[LabelledData, LabelledData]]:
     """Draw examples from a pool; the measured ones are always the same."""
     for seed in range(DRAWS.get(size, 4)):
-        yield some(pool, draws(pool, [size], seed)[size]), measured
+        yield subset(pool, nested_subsets(pool, [size], seed)[size]), measured
 
 
 def ways_of(given: argparse.Namespace) -> dict[str, Way]:

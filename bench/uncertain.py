@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rehead.finetune.measures import measure
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import fit_probe
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.model import load
 from rehead.model.reading import class_probabilities
 from rehead.text.datasets import labelled, load_dataset, read_reviews
@@ -46,9 +46,9 @@ def main() -> None:
     records = [Record(text, {}, "", place) for place, text in enumerate(pool.texts)]
 
     def accuracy(places: list[int], seed: int) -> tuple[Labeller, float]:
-        fitted = fit_probe(some(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
+        fitted = fit_probe(subset(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
         shares = class_probabilities(fitted.run, others.texts)
-        return Labeller.of(fitted.run), 100 * measure(shares, truth, others.names).accuracy
+        return Labeller.of(fitted.run), 100 * compute_metrics(shares, truth, others.names).accuracy
 
     rows = []
     for seed in range(given.seeds):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rehead.finetune.splits import folds, most_folds
+from rehead.finetune.splits import folds, max_folds
 from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
 from rehead.text.words import ALONE
@@ -88,7 +88,7 @@ def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: in
     counts = counter.fit_transform(train.texts)
     fit = _fit_tfidf if name == "tfidf" else _fit_nbsvm
     binary = truth if train.multilabel or len(names) != 2 else truth[:, 1:]  # (N, questions): one-vs-rest targets
-    nfolds = most_folds(train, FOLDS)
+    nfolds = max_folds(train, FOLDS)
     if nfolds < 2:
         chosen = Choice(DEFAULT_C[name], 1, 1.0, 0.0)
         notes = [f"C = {chosen.c:g}, the default: a class has one example, too few for cross-validation"]

@@ -22,8 +22,8 @@ from rehead.compare.kinds import UNLABELLED
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import DataFacts, LeakFacts
 from rehead.errors import UserError
-from rehead.finetune.splits import draws, split
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import nested_subsets, split
+from rehead.finetune.targets import subset, targets
 from rehead.options import read_options
 from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions, described
@@ -99,7 +99,7 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
     leaks = _check_leaks(train, valid, test, texts, unlabelled, quiet=options.quiet)
     checked = len(train) + len(valid)
     train, valid = (
-        some(data, np.flatnonzero(~flags)) for data, flags in zip((train, valid), leaks.labelled, strict=True)
+        subset(data, np.flatnonzero(~flags)) for data, flags in zip((train, valid), leaks.labelled, strict=True)
     )
     check_classes(train)
     if unlabelled is not None:
@@ -158,10 +158,10 @@ def draw_subsets(splits: Splits, counts: Sequence[int], seed: int) -> dict[int, 
     """Draw nested training subsets of these sizes, each with a validation subset in proportion."""
     least = 2 * len(splits.names)
     share = len(splits.valid) / len(splits.train)
-    drawn = draws(splits.train, list(counts), seed)
+    drawn = nested_subsets(splits.train, list(counts), seed)
     sizes = {count: min(len(splits.valid), max(least, round(share * count))) for count in counts}
-    chosen = draws(splits.valid, sorted(set(sizes.values())), seed)
-    return {count: (some(splits.train, drawn[count]), some(splits.valid, chosen[sizes[count]])) for count in counts}
+    chosen = nested_subsets(splits.valid, sorted(set(sizes.values())), seed)
+    return {count: (subset(splits.train, drawn[count]), subset(splits.valid, chosen[sizes[count]])) for count in counts}
 
 
 def _hold_out(data: LabelledData, seed: int, name: str) -> tuple[LabelledData, LabelledData]:
@@ -169,7 +169,7 @@ def _hold_out(data: LabelledData, seed: int, name: str) -> tuple[LabelledData, L
     if len(held_out) < 2:
         flag = "--test" if name == "test" else "--valid"
         raise UserError(f"{len(data):,} examples are too few to hold out a {name} set. Give more, or give {flag}.")
-    return some(data, kept), some(data, held_out)
+    return subset(data, kept), subset(data, held_out)
 
 
 def _align_classes(*splits: LabelledData) -> list[LabelledData]:

@@ -47,7 +47,7 @@ from rehead.compare.statistics import (
     permutation_test,
     standard_deviation,
 )
-from rehead.finetune.measures import calibration_error, confusion, guesses
+from rehead.finetune.metrics import calibration_error, confusion, predicted_labels
 
 MISTAKES = 8
 BINS = 10
@@ -135,7 +135,7 @@ def _scored(outcomes: dict[Trial, Outcome], key: str, count: int, truth: Flags, 
 
 def _predicted(outcome: Outcome, multilabel: bool) -> Flags:
     """Decide by the probabilities: the most probable class, or every label that reaches its threshold. (N, K)."""
-    decided = guesses(outcome.probabilities, multilabel=multilabel, thresholds=outcome.thresholds)
+    decided = predicted_labels(outcome.probabilities, multilabel=multilabel, thresholds=outcome.thresholds)
     return np.asarray(decided if multilabel else np.eye(outcome.probabilities.shape[1], dtype=bool)[decided])
 
 

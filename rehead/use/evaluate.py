@@ -13,7 +13,7 @@ from rehead.options import CommonOptions, positional, read_options
 from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
 
 if TYPE_CHECKING:
-    from rehead.finetune.measures import Measured
+    from rehead.finetune.metrics import Metrics
     from rehead.runs.run import Run
     from rehead.use.labeller import Labeller
 
@@ -62,16 +62,16 @@ def evaluate(options: EvaluateOptions) -> None:
         print(described(measured))
 
 
-def measure_labeller(labeller: Labeller, data: LabelledData) -> Measured:
+def measure_labeller(labeller: Labeller, data: LabelledData) -> Metrics:
     """Predict labelled texts, and compare."""
-    from rehead.finetune.measures import measure
+    from rehead.finetune.metrics import compute_metrics
     from rehead.finetune.targets import targets
 
     truth = targets(data, labeller.names, multilabel=labeller.multilabel)
-    return measure(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
+    return compute_metrics(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
 
 
-def described(found: Measured) -> str:
+def described(found: Metrics) -> str:
     """Say what was measured, as tables."""
     multilabel = found.confusion is None
     exact = " (all labels of a text right)" if multilabel else ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.finetune.measures import guesses
+from rehead.finetune.metrics import predicted_labels
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities, encode, encoded_probabilities
@@ -79,7 +79,7 @@ class Labeller:
         Of one label each, it is as sure as the probability of the likeliest one. Of several, as sure as it is of the
         one it doubts most: the larger of the probabilities that it is there and that it is not.
         """
-        chosen = guesses(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
+        chosen = predicted_labels(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
         if self.multilabel:
             found = [tuple(self.names[place] for place in np.flatnonzero(row)) for row in chosen]
             confidence = np.maximum(probabilities, 1 - probabilities).min(1, initial=1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rehead.finetune.calibration import calibrate, find_temperature, fold_temperature, probabilities
-from rehead.finetune.measures import log_loss, per_class
+from rehead.finetune.metrics import log_loss, per_class
 from rehead.finetune.thresholds import find_thresholds
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model

@@ -10,7 +10,7 @@ import torch
 
 from rehead.finetune.classify import Classify, Documents
 from rehead.finetune.copies import reheaded
-from rehead.finetune.measures import measure
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.model.reading import Reading, encode, score_ids
@@ -136,7 +136,7 @@ def test_validation_is_what_reading_gives(freeze: Any, data: LabelledData, parts
     made.fold()
     scores = torch.from_numpy(score_ids(made.model.eval(), made.valid.ids, reading))
     shares = scores.sigmoid() if data.multilabel else scores.softmax(1)
-    expected = measure(shares.numpy(), made.valid.targets, data.names)
+    expected = compute_metrics(shares.numpy(), made.valid.targets, data.names)
     assert made.report(found) == pytest.approx(
         {"loss": expected.loss, "accuracy": expected.accuracy, "macro_f1": expected.macro_f1}, rel=1e-4
     )

@@ -20,7 +20,7 @@ from rehead.finetune.copies import without_layers
 from rehead.finetune.linear import Setting, fit_average
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import find_probe, fit_probe, put_on, search_on
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.model.heads import ClassifierHead
 from rehead.model.reading import class_logits, class_probabilities, encode, learn_spread, vectors_of_ids
 from rehead.runs.run import Run, load, save
@@ -223,14 +223,14 @@ def test_of_many_examples_some_are_left_out_once(make_base: MakeBase, monkeypatc
 
 def test_a_class_with_one_text(make_base: MakeBase) -> None:
     """It cannot be left out; of two classes nothing can be, of three the other two are."""
-    lonely = some(reviews(20), [*range(0, 20, 2), 1])
+    lonely = subset(reviews(20), [*range(0, 20, 2), 1])
     fitted = fit_probe(lonely, None, base=make_base())
     assert "a class has one text only: nothing could be cross-validated" in fitted.notes
     assert "nothing was left out, so probabilities are not calibrated" in fitted.notes
     assert fitted.valid is None
     np.testing.assert_array_equal(class_probabilities(fitted.run, lonely.texts).argmax(1), [0] * 10 + [1])
     three = reviews(60, names=("bad", "good", "so"))
-    data = some(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
+    data = subset(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
     assert Counter(data.labels)["so",] == 1
     fitted = fit_probe(data, None, base=make_base())
     assert "5-fold cross-validation" in fitted.notes[1]
@@ -250,7 +250,7 @@ def test_mixed_labels_give_chance(make_base: MakeBase) -> None:
 
 
 def test_texts_that_are_all_the_same(make_base: MakeBase) -> None:
-    data = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
+    data = subset(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
     data.texts = [f"the film {'a ' * (place % 7)}" for place in range(len(data))]
     fitted = fit_probe(data, reviews(8), base=make_base())
     said = next(note for note in fitted.notes if note.startswith("warning: every validation document was taken for"))
@@ -260,7 +260,7 @@ def test_texts_that_are_all_the_same(make_base: MakeBase) -> None:
 
 
 def test_rare_classes_may_count_more(make_base: MakeBase) -> None:
-    data = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
+    data = subset(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
     plain, balanced = (
         class_probabilities(
             fit_probe(data, None, base=make_base(), options=FitOptions(class_weight=kind)).run, reviews(30, 2).texts

@@ -19,7 +19,7 @@ from rehead.finetune.logistic import losses_of
 from rehead.finetune.options import FitOptions
 from rehead.finetune.probe import find_probe, fit_probe
 from rehead.finetune.recipe import better, calibrated, fit_recipe, see_unlabelled
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.model.config import Classifier
 from rehead.model.reading import class_logits, class_probabilities
 from rehead.runs.run import Run, load, save
@@ -115,13 +115,13 @@ def test_several_labels(make_base: MakeBase) -> None:
 
 
 def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
-    lonely = some(reviews(60), [*range(0, 60, 2), 1])
+    lonely = subset(reviews(60), [*range(0, 60, 2), 1])
     fitted = fit_recipe(lonely, None, base=make_base(), unlabelled=reviews(20, 3).texts)
     assert fitted.run.details["recipe"] == []
     assert "a class has one text only: nothing could be cross-validated" in fitted.notes
     assert fitted.valid is None
     assert class_probabilities(fitted.run, lonely.texts)[:, 1].argmax() == 30
-    uneven = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 20])
+    uneven = subset(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 20])
     fitted = fit_recipe(uneven, None, base=make_base(), options=FitOptions(class_weight="balanced"))
     assert right(fitted.run, reviews(60, 1)) > 0.8
 
@@ -130,7 +130,7 @@ def test_a_class_with_one_text_and_one_with_many(make_base: MakeBase) -> None:
 def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: bool) -> None:
     """Words, and words that learn from guesses, must not undo it."""
     data = misleading(reviews(300))
-    rare = some(data, [place for place in range(300) if place % 2 == 0 or place < 32])
+    rare = subset(data, [place for place in range(300) if place % 2 == 0 or place < 32])
     new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
     found = {}
     for kind in (None, "balanced"):
@@ -154,7 +154,7 @@ def test_what_the_rare_class_gains_counts_where_classes_are_balanced() -> None:
 
 def test_one_class_is_refused(make_base: MakeBase) -> None:
     with pytest.raises(UserError, match="all 10 examples have the same label"):
-        fit_recipe(some(reviews(20), range(0, 20, 2)), None, base=make_base())
+        fit_recipe(subset(reviews(20), range(0, 20, 2)), None, base=make_base())
 
 
 def test_mixed_labels_give_chance(make_base: MakeBase) -> None:
@@ -261,7 +261,7 @@ def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase, monkeypatch: 
     """Of two examples a fold leaves one inside."""
     monkeypatch.setattr(recipe, "FEWEST_TO_TUNE", 40)
     three = reviews(66, names=("bad", "good", "so"))
-    data = some(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
+    data = subset(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
     fitted = fit_recipe(data, None, base=make_base(), options=FitOptions(epochs=1))
     assert len(fitted.run.details["recipe"]) == 2
 

@@ -10,7 +10,7 @@ import torch
 
 from rehead.cli import main
 from rehead.errors import UserError
-from rehead.finetune.measures import measure
+from rehead.finetune.metrics import compute_metrics
 from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, save
@@ -66,20 +66,20 @@ def test_tables_hold_long_names_and_leave_large_matrices_out() -> None:
     truth = np.arange(26) % 13
     shares = np.full((26, 13), 0.01)
     shares[np.arange(26), truth] = 0.88
-    said = described(measure(shares, truth, names))
+    said = described(compute_metrics(shares, truth, names))
     assert "accuracy           100.00 %" in said
     assert "class 1xxxxxxxxxxxxxxxx…" in said
     assert "columns" not in said
     assert said.endswith("13 classes are too many for a table of confusions here: --json has it")
     assert "macro-F1: " not in said
     assert max(map(len, said.splitlines())) < 100
-    few = described(measure(shares[:, :2], truth[:] % 2, names[:2]))
+    few = described(compute_metrics(shares[:, :2], truth[:] % 2, names[:2]))
     assert "rows: what they are; columns: what they were taken for" in few
 
 
 def test_a_class_that_is_not_there_is_named() -> None:
     truth = np.array([0, 1, 0, 1])
-    said = described(measure(np.eye(4)[truth], truth, ["bad", "good", "fair", "odd"]))
+    said = described(compute_metrics(np.eye(4)[truth], truth, ["bad", "good", "fair", "odd"]))
     assert "macro-F1           100.00 %" in said
     assert "neither there nor guessed, so not in macro-F1: fair, odd" in said
 

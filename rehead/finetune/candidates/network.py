@@ -17,7 +17,7 @@ from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.candidates.linear import fit_average
 from rehead.finetune.examples import Examples
 from rehead.finetune.network import train_network
-from rehead.finetune.targets import some
+from rehead.finetune.targets import subset
 from rehead.model.heads import ViewHead
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head
@@ -42,7 +42,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     tuned, words = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
     for inside, outside in task.folds[: LAYERS_FOLDS if layers else BAG_FOLDS]:
         part = examples.take(inside)
-        run = _train(task, frozen, part, some(task.train, inside), layers=layers)
+        run = _train(task, frozen, part, subset(task.train, inside), layers=layers)
         tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
         words[outside] = frozen.fit(part).view_scores(examples.take(outside), "words")
     shares = WORD_SHARES if np.nansum(words**2) else (0.0,)

@@ -1,9 +1,10 @@
-"""How good predictions are: accuracy, macro-F1, each class, the confusion matrix, calibration. Numpy only.
+"""Classification metrics: accuracy, macro-F1, precision and recall, confusion matrix, log loss, calibration error.
 
-Truth is (N,) of class numbers, or (N, K) of yes and no where documents have several labels; guesses have the same form.
-For several labels accuracy is the share of documents with all labels right, and the confusion matrix is left out.
+Truth is (N,) of class indices, or a binary matrix (N, K) for multilabel data; predictions have the same form.
+Multilabel accuracy is the fraction of documents with all labels correct (subset accuracy), and there is no confusion
+matrix.
 
-A class that is neither there nor guessed has no F1: it is left out of the mean (scikit-learn would count it as 0).
+A class that is neither present nor predicted has no F1 and is excluded from macro-F1 (scikit-learn counts it as 0).
 """
 
 from __future__ import annotations
@@ -23,43 +24,43 @@ BINS = 15  # of the calibration error
 
 
 @dataclass
-class ClassMeasures:
-    """How one class fares."""
+class ClassMetrics:
+    """Metrics of one class."""
 
     name: str
     count: int
-    "Documents of this class."
+    "Documents of this class (support)."
     guessed: int
-    "Documents taken for it."
+    "Documents predicted as this class."
     precision: float
     recall: float
     f1: float
 
 
 @dataclass
-class Measured:
-    """How a classifier fares on some documents."""
+class Metrics:
+    """Metrics of a classifier on some documents."""
 
     count: int
     accuracy: float
     macro_f1: float
     loss: float
-    "Mean −log of the probability given to the truth (over the labels too, if there are several)."
+    "Log loss (multilabel: mean over the labels too)."
     calibration_error: float
-    "Expected calibration error: how far the probabilities are from the shares of right guesses."
-    classes: list[ClassMeasures]
+    "Expected calibration error (ECE)."
+    classes: list[ClassMetrics]
     confusion: list[list[int]] | None
-    "Rows: the truth; columns: the guess. None if documents have several labels."
+    "Rows: true class; columns: predicted class. None for multilabel data."
 
 
-def measure(
+def compute_metrics(
     probabilities: Numbers, truth: Numbers, names: Sequence[str], thresholds: Numbers | None = None
-) -> Measured:
-    """Measure all there is: probabilities (N, K) against the truth (N,) or (N, K)."""
+) -> Metrics:
+    """Compute all metrics: probabilities (N, K) against the truth (N,) or (N, K)."""
     multilabel = truth.ndim == 2
-    guess = guesses(probabilities, multilabel=multilabel, thresholds=thresholds)
+    guess = predicted_labels(probabilities, multilabel=multilabel, thresholds=thresholds)
     each = per_class(truth, guess, names)
-    return Measured(
+    return Metrics(
         count=len(truth),
         accuracy=accuracy(truth, guess),
         macro_f1=macro_f1(truth, guess, len(names)),
@@ -70,7 +71,7 @@ def measure(
     )
 
 
-def guesses(
+def predicted_labels(
     probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | Sequence[float] | None = None
 ) -> Numbers:
     """Decide by probabilities: the most probable class, (N,), or all labels that reach their threshold, (N, K)."""
@@ -81,7 +82,7 @@ def guesses(
 
 
 def accuracy(truth: Numbers, guess: Numbers) -> float:
-    """Share of documents that are right altogether; NaN if there are none."""
+    """Fraction of documents with all labels correct; NaN for no documents."""
     if not len(truth):
         return float("nan")
     right = truth.astype(bool) == guess if truth.ndim == 2 else truth == guess
@@ -89,13 +90,13 @@ def accuracy(truth: Numbers, guess: Numbers) -> float:
 
 
 def macro_f1(truth: Numbers, guess: Numbers, classes: int) -> float:
-    """Mean of the F1 of the classes that are there or guessed; NaN if there are none."""
+    """Mean F1 over the classes that are present or predicted; NaN if there are none."""
     found = [each.f1 for each in per_class(truth, guess, [""] * classes) if each.count or each.guessed]
     return float(np.mean(found)) if found else float("nan")
 
 
-def per_class(truth: Numbers, guess: Numbers, names: Sequence[str]) -> list[ClassMeasures]:
-    """Precision, recall and F1 of each class; what would be a share of nothing is 0."""
+def per_class(truth: Numbers, guess: Numbers, names: Sequence[str]) -> list[ClassMetrics]:
+    """Precision, recall and F1 of each class; 0 where undefined."""
     measured = []
     for place, name in enumerate(names):
         real = truth[:, place] > 0 if truth.ndim == 2 else truth == place
@@ -103,17 +104,17 @@ def per_class(truth: Numbers, guess: Numbers, names: Sequence[str]) -> list[Clas
         hits, count, guessed = int((real & said).sum()), int(real.sum()), int(said.sum())
         precision, recall = hits / max(1, guessed), hits / max(1, count)
         f1 = 2 * hits / max(1, count + guessed)
-        measured.append(ClassMeasures(name, count, guessed, precision, recall, f1))
+        measured.append(ClassMetrics(name, count, guessed, precision, recall, f1))
     return measured
 
 
 def confusion(truth: Numbers, guess: Numbers, classes: int) -> NDArray[np.int64]:
-    """Count how often each class (rows) was taken for each (columns): (K, K)."""
+    """Confusion matrix: counts of true class (rows) by predicted class (columns), (K, K)."""
     return np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes).astype(np.int64)
 
 
 def log_loss(probabilities: Numbers, truth: Numbers) -> float:
-    """Mean −log of the probability of what is true; a probability of 0 counts as the smallest one of float32."""
+    """Log loss; probabilities are clipped to the smallest normal float32."""
     if not len(truth):
         return float("nan")
     safe = np.clip(probabilities.astype(np.float64), 1e-38, 1.0)
@@ -124,18 +125,18 @@ def log_loss(probabilities: Numbers, truth: Numbers) -> float:
 
 
 def calibration_error(probabilities: Numbers, truth: Numbers, bins: int = BINS) -> float:
-    """Expected calibration error: in bins of equal width, |mean probability − share that came true|, weighted.
+    """Expected calibration error: |mean probability − accuracy| over bins of equal width, weighted by bin size.
 
-    Of one label each: the probability of the guess against being right. Of several: that of every label against its
-    being there.
+    Single-label: the probability of the predicted class against correctness. Multilabel: the probability of every label
+    against its presence.
     """
     if not len(truth):
         return float("nan")
     if truth.ndim == 1:
-        sure, right = probabilities.max(1), probabilities.argmax(1) == truth
+        confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     else:
-        sure, right = probabilities.reshape(-1), truth.reshape(-1) > 0
-    sure = sure.astype(np.float64)
-    where = np.minimum((sure * bins).astype(np.int64), bins - 1)
-    gaps = np.bincount(where, sure - right, minlength=bins)
-    return float(np.abs(gaps).sum() / len(sure))
+        confidence, right = probabilities.reshape(-1), truth.reshape(-1) > 0
+    confidence = confidence.astype(np.float64)
+    where = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(where, confidence - right, minlength=bins)
+    return float(np.abs(gaps).sum() / len(confidence))
