@@ -1,7 +1,7 @@
 """What each choice of the document objective is worth: pretrain a bag with one of them changed, then probe it.
 
     python bench/document.py                                      # as it is
-    python bench/document.py --length 10 --set THIN=1e-3          # with other constants
+    python bench/document.py --length 10 --set SUBSAMPLE_THRESHOLD=1e-3          # with other constants
     python bench/document.py --nhid 128 --ngrams 2 --epochs 8 --seed 1
     python bench/document.py --text FILE…                         # more unlabelled text, one document a line
 
@@ -23,11 +23,11 @@ import torch
 from probe import measure
 
 from rehead.model import Model, preset
-from rehead.pretrain import document, grams
+from rehead.pretrain import document, ngram_counts
 from rehead.pretrain.document import Document
 from rehead.text.datasets import load_dataset
 from rehead.text.documents import Document as Text
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
 
@@ -65,9 +65,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--floor", type=float, default=10.0, help="of the rows' sums of squares")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants of document.py, grams.py")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="NAME=VALUE", help="constants of document.py, ngram_counts.py"
+    )
     parser.add_argument("--even", action="store_true", help="frequent rows start and move like all others")
-    parser.add_argument("--hashed", action="store_true", help="n-grams share rows by their hash")
+    parser.add_argument("--hashed", action="store_true", help="n-ngram_counts share rows by their hash")
     for name in ("nhid", "ngrams", "nbuckets"):
         parser.add_argument(f"--{name}", type=int)
     return parser.parse_args()
@@ -88,7 +90,7 @@ def change(assignments: list[str]) -> None:
     """Give constants of the objective other values."""
     for each in assignments:
         name, _, value = each.partition("=")
-        module = next(module for module in (document, grams) if hasattr(module, name))
+        module = next(module for module in (document, ngram_counts) if hasattr(module, name))
         setattr(module, name, type(getattr(module, name))(float(value)))
 
 

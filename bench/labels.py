@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from rehead.finetune.fit import fit
 from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import nested_subsets
 from rehead.finetune.targets import subset, targets
-from rehead.model import load
-from rehead.model.reading import class_probabilities
-from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 
 SIZES = (20, 100, 500, 1600, 8000)
 MEASURED = 2000
@@ -48,9 +48,9 @@ def main() -> None:
     unlabelled = set(data.unlabelled)
     rest = [review for review in read_reviews("imdb")[0] if review.text in unlabelled]
     step = len(rest) // MEASURED
-    others = labelled("imdb", rest[::step][:MEASURED])
+    others = to_labelled_data("imdb", rest[::step][:MEASURED])
     seen = set(others.texts)
-    more = labelled("imdb", (review for review in rest if review.text not in seen))
+    more = to_labelled_data("imdb", (review for review in rest if review.text not in seen))
     truth = targets(others, others.names, multilabel=False)
     print(f"{'labels':>7}  {'':<12}{'accuracy':>14}{'calibration error':>20}{'seconds':>9}")
     for size in given.sizes:
@@ -61,7 +61,7 @@ def main() -> None:
                 options.seed = seed
                 train = subset(source, nested_subsets(source, [size], seed)[size])
                 began = time.perf_counter()
-                fitted = fit(train, data.valid if valid else None, base=base, options=options)
+                fitted = train_network(train, data.valid if valid else None, base=base, options=options)
                 took = time.perf_counter() - began
                 measured = compute_metrics(class_probabilities(fitted.run, others.texts), truth, others.names)
                 found.append((100 * measured.accuracy, 100 * measured.calibration_error, took))

@@ -9,6 +9,8 @@ all positions, masked or not) and GPT-2, of the same width, depth, heads and fee
 
 - the machine's peak: the best of many float32 products of matrices, of sizes from 512 to 2048;
 - the body of `small`: forward and backward of its layers, FLOPs as `rehead.model.accounting` counts them;
+- what is written by hand though torch has it: the chunked cross-entropy of a language model and Muon, each against
+  torch's own. It stays only while it is faster by more than a tenth on common CPUs;
 - memory: the highest resident memory of a process that takes two steps, less what it held when the model was made
   (gradients and the optimizer's state are part of it).
 """
@@ -23,22 +25,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from sides import best
 from torch import Tensor, nn
 
-from rehead.model import Base, Classifier, LanguageModel, Model, preset
+from rehead.model import Base, LanguageModel, Model, preset
 from rehead.model.accounting import Workload, work
 from rehead.model.positions import rotary_cos_sin
 from rehead.pretrain.causal import Causal
 from rehead.pretrain.masked import Masked
 from rehead.pretrain.masking import Masking
 from rehead.text.store import TokenStore
+from rehead.training.cross_entropy import linear_cross_entropy
+from rehead.training.muon import Muon
 from rehead.training.objective import Objective
 from rehead.training.optimizers import Optimizers, Rates, clip
 
 LENGTH, WIDTH, LAYERS, HEADS, DROPOUT = 256, 200, 4, 2, 0.2
 MASKED = 0.15
 MARK = 4  # stands for [MASK]
+LOSSES = [(2048, WIDTH, 50_001), (307, WIDTH, 50_001), (2048, 256, 8192)]  # predictions, width, words
+CHUNKS = (256, 512, 1024)  # rows of a chunk of torch's linear_cross_entropy
 
 Step = Callable[[], float]
 
@@ -56,7 +63,7 @@ class RandomText(TokenStore):
     def __init__(self, words: int, tokens: int) -> None:
         self.ids = np.random.default_rng(0).integers(10, words, tokens)
         self.offsets = np.array([0, tokens], dtype=np.int64)
-        self.vocab_size, self.end_mark = words, 2
+        self.vocab_size, self.eos = words, 2
 
 
 def rehead_step(kind: str, words: int, rows: int) -> Step:
@@ -179,8 +186,56 @@ def body_of_small(rows: int) -> tuple[Callable[[], None], float]:
         layers.zero_grad(set_to_none=True)
         x.grad = None
 
-    per_token = work(config, Classifier(classes=2), Workload(length=LENGTH))[0].body.value
+    per_token = work(config, config.classifier(2), Workload(length=LENGTH))[0].body.value
     return run, per_token * rows * LENGTH
+
+
+def cross_entropies(predictions: int, width: int, words: int) -> dict[str, Callable[[], object]]:
+    """Forward and backward of the loss of a language model, ours and torch's."""
+    hidden = torch.randn(predictions, width, requires_grad=True)
+    weight = (torch.randn(words, width) * width**-0.5).requires_grad_()
+    targets = torch.randint(words, (predictions,))
+
+    def torchs(**options: int) -> Callable[[], object]:
+        chunked = nn.LinearCrossEntropyOptions(**options)
+
+        def run() -> None:
+            F.linear_cross_entropy(hidden, weight, targets, reduction="sum", options=chunked).backward()
+            hidden.grad = weight.grad = None
+
+        return run
+
+    def ours() -> None:
+        linear_cross_entropy(hidden, weight, None, targets)[0].backward()
+        hidden.grad = weight.grad = None
+
+    sides: dict[str, Callable[[], object]] = {"rehead": ours, "its own choice": torchs()}
+    return sides | {f"{rows} rows": torchs(batch_chunk_size=rows) for rows in CHUNKS}
+
+
+def muons() -> dict[str, Callable[[], object]]:
+    """A step of Muon on the matrices of `small`, ours and torch's."""
+    matrices = [each for each in Base(preset("small")).layers.parameters() if each.dim() == 2]
+    for each in matrices:
+        each.grad = torch.randn_like(each)
+    return {"rehead": Muon(matrices, lr=1e-3).step, "torch": torch.optim.Muon(matrices, lr=1e-3).step}
+
+
+def against_torch(only: str | None, rounds: int) -> None:
+    """Print what is written by hand against torch's own, with whatever setting of it is fastest."""
+    works = {
+        f"linear cross-entropy, {size[0]:,} predictions of {size[2]:,} words": lambda size=size: cross_entropies(*size)
+        for size in LOSSES
+    }
+    works["Muon, matrices of small"] = muons
+    for name, make in works.items():
+        if only and only not in name.lower():
+            continue
+        times = best(make(), rounds)
+        ours = times.pop("rehead")
+        fastest = min(times, key=lambda side: times[side])
+        every = ", ".join(f"{side} {1e3 * seconds:.0f} ms" for side, seconds in times.items())
+        print(f"| {name} | {1e3 * ours:.0f} ms | {every} | {times[fastest] / ours:.2f} |")
 
 
 def main() -> None:
@@ -189,7 +244,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="rows of a batch")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory", choices=["rehead", "peer"], help="measure one side's memory, and nothing else")
-    parser.add_argument("--only", help="the works whose name contains this: masked, causal, 16384, body, memory")
+    parser.add_argument(
+        "--only", help="the works whose name contains this: masked, causal, 16384, body, linear, muon, memory"
+    )
     parser.add_argument(
         "--threads", type=int, default=torch.get_num_threads(), help="1: measure processor time, for a busy machine"
     )
@@ -220,6 +277,7 @@ def main() -> None:
         run, flops = body_of_small(options.batch)
         seconds = best({"": run}, 4 * options.rounds)[""]
         print(f"| body of small | {1e3 * seconds:.0f} ms | – | {flops / seconds / top:.0%} of the peak |")
+    against_torch(options.only, options.rounds)
     if not options.only or "memory" in options.only:
         found = {}
         for side in ("rehead", "peer"):

@@ -27,7 +27,7 @@ from rehead.text.duplicates import find_duplicates
 from rehead.text.readers import Texts
 from rehead.text.store import build_store
 from rehead.text.vocabulary import train_tokenizer
-from rehead.text.words import split_words
+from rehead.text.word_hashes import split_words
 
 ROUNDS = 5
 SIZES = (4096, 8192, 16384, 32768)

@@ -1,17 +1,17 @@
-"""What the user got wrong, as opposed to what the program got wrong.
+"""Errors that the user can fix, as opposed to bugs.
 
-A `UserError` carries one line written for the person who meets it: what is wrong, where, and what to do.
-The command line prints that line and exits with 2; anything else that escapes is a bug and shows a traceback.
+A `UserError` is one line: what is wrong, where, and what to do. The command line prints it and exits with 2. Any other
+exception is a bug and shows a traceback.
 """
 
 import re
 
 
 class UserError(Exception):
-    """One line for the user.
+    """An error message of one line.
 
-    What comes out of a file or a file name may hold line breaks, which are folded, and other characters that a
-    terminal would obey instead of showing: they are written as escapes.
+    Text from files or file names may contain line breaks, which become spaces, and control characters, which are
+    escaped so that a terminal does not interpret them.
     """
 
     def __init__(self, message: str) -> None:
@@ -19,8 +19,8 @@ class UserError(Exception):
         super().__init__("".join(each if each.isprintable() else _escape(each) for each in line))
 
 
-def shown(value: object) -> str:
-    """Write a value out for a message, shortened: it may come from a damaged file."""
+def short_repr(value: object) -> str:
+    """Give the `repr` of a value, truncated to 60 characters, for messages: it may come from a damaged file."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -30,8 +30,8 @@ def _escape(character: str) -> str:
 
 
 class ConfigError(UserError, ValueError):
-    """A model or head was asked for with a value that it cannot have."""
+    """An invalid value in the configuration of a model or head."""
 
 
 class DamagedError(UserError):
-    """Something this program wrote is missing, damaged, or not safe to read."""
+    """A file written by this program is missing, corrupt, or unsafe to read."""

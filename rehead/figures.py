@@ -1,6 +1,6 @@
-"""How pictures look, and how they are saved: each as PNG to look at and SVG to print.
+"""The style of all figures, and saving them as PNG and SVG.
 
-One scale of colours throughout (cividis: even to the eye, and the same to a colour-blind one), dark for little.
+All use the colour map cividis, which is perceptually uniform and safe for colour-blind readers; dark means low.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLOURS = "cividis"
 INK = "#22303c"
 
-# Scripts that matplotlib's own font lacks are drawn from one of these, where the machine has it.
+# Fallbacks for scripts that matplotlib's default font lacks; those that are installed are used.
 FALLBACK_FONTS = (
     "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans Arabic", "Noto Sans Devanagari", "Arial Unicode MS",
     "Hiragino Sans", "Microsoft YaHei", "Segoe UI Emoji",
@@ -28,8 +28,8 @@ FALLBACK_FONTS = (
 
 @contextlib.contextmanager
 def style() -> Iterator[None]:
-    """Draw in the project's style, whatever the user's own is."""
-    _matplotlib()
+    """Use the project's matplotlib style, ignoring the user's matplotlibrc."""
+    _require_matplotlib()
     import matplotlib.style
     from matplotlib import font_manager
 
@@ -43,22 +43,22 @@ def style() -> Iterator[None]:
         "text.color": INK,
         "xtick.color": INK,
         "ytick.color": INK,
-        "svg.fonttype": "none",  # words stay words, to be searched and copied
-        "svg.hashsalt": "rehead",  # and two drawings of one figure are the same file
+        "svg.fonttype": "none",  # keep text as text, so that it can be searched and copied
+        "svg.hashsalt": "rehead",  # deterministic ids: the same figure gives the same file
     }
-    with matplotlib.style.context(["default", settings]):  # whatever the user's own style
+    with matplotlib.style.context(["default", settings]):
         yield
 
 
-class Saved(NamedTuple):
-    """Where pictures went, and what there is to say about them."""
+class SavedFigures(NamedTuple):
+    """The files that were written, and notes for the user."""
 
     paths: list[Path]
     notes: list[str]
 
 
 @style()
-def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> Saved:
+def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: bool = False) -> SavedFigures:
     """Write every figure as NAME.png and NAME.svg; the same figure gives the same bytes."""
     paths = [directory / f"{name}.{kind}" for name in figures for kind in ("png", "svg")]
     if not overwrite and (there := next((path for path in paths if path.exists()), None)):
@@ -71,25 +71,25 @@ def save_figures(figures: Mapping[str, Figure], directory: Path, *, overwrite: b
                 figure.savefig(directory / f"{name}.png", dpi=160)
                 figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
     except OSError as error:
-        raise UserError(f"{directory}: the pictures cannot be written there ({error.strerror}).") from None
-    lacking = any("Glyph" in str(each.message) for each in caught)
-    note = "no font on this machine has some of these characters: the PNG shows boxes for them, the SVG keeps the text"
-    return Saved(paths, [note] if lacking else [])
+        raise UserError(f"{directory}: cannot write figures ({error.strerror}).") from None
+    missing_glyphs = any("Glyph" in str(each.message) for each in caught)
+    note = "no installed font has some of these characters: the PNG shows boxes for them, the SVG keeps the text"
+    return SavedFigures(paths, [note] if missing_glyphs else [])
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Begin a figure, in inches."""
-    _matplotlib()
+    """Create an empty figure; sizes are in inches."""
+    _require_matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _matplotlib() -> None:
-    """Say what to install where matplotlib is missing, or what is wrong where it cannot start."""
+def _require_matplotlib() -> None:
+    """Import matplotlib, or say what to install or repair."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UserError("pictures need matplotlib: pip install 'rehead[plots]'.") from None
+        raise UserError("figures need matplotlib: pip install 'rehead[plots]'.") from None
     except ValueError as error:
         raise UserError(f"matplotlib cannot start: {error}. Check MPLBACKEND and matplotlibrc.") from None

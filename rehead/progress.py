@@ -1,11 +1,11 @@
-"""Show how far a long job is: a bar on a terminal, a plain line now and then on a pipe, nothing when quiet.
+"""Progress of long jobs on stderr: a progress bar on a terminal, log lines on a pipe, nothing when quiet.
 
     with progress("encoding", total, unit="B", quiet=options.quiet) as bar:
-        for part in parts:
-            bar.advance(len(part))
+        for chunk in chunks:
+            bar.advance(len(chunk))
 
-Everything goes to stderr: stdout is for results. A pipe or a CI log gets a line when another tenth is done or half a
-minute has passed, never two lines within two seconds, and one line at the end.
+Stdout is for results. A pipe or a CI log gets a line after every tenth of the job or every 30 seconds, at most one in
+two seconds, and one at the end.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     import rich.progress
 
-SHORTEST_PAUSE = 2.0  # seconds between two plain lines, at least
-LONGEST_PAUSE = 30.0  # seconds without a plain line, at most
+MIN_INTERVAL = 2.0  # seconds between two log lines
+MAX_INTERVAL = 30.0  # seconds
 
 
 class Progress:
-    """How far a job is. This one is silent; `progress` chooses between it and those that speak."""
+    """A progress counter that prints nothing. `progress` chooses between it, `Lines` and `Bar`."""
 
     def __init__(self, what: str, total: int | None, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done = self.before = 0
         self.note = ""
-        "What else there is to say of the job now, such as a loss."
+        "Shown after the counts, such as the current loss."
         self.clock = clock
         self.started = clock()
 
     def advance(self, amount: int = 1) -> None:
-        """Count `amount` more as done."""
-        self.reach(self.done + amount)
+        """Add `amount` to what is done."""
+        self.update(self.done + amount)
 
-    def reach(self, done: int) -> None:
-        """Count `done` as done in all."""
+    def update(self, done: int) -> None:
+        """Set how much is done in total."""
         self.done = done
 
     def resume(self, done: int) -> None:
-        """Count `done` as done before, by somebody else: rates and the time left are reckoned without it."""
+        """Start at `done`, of an earlier run: it does not count for the rate and the remaining time."""
         self.done = self.before = done
 
     @property
     def rate(self) -> float:
-        """How much is done in a second."""
+        """Units per second."""
         seconds = self.clock() - self.started
         return (self.done - self.before) / seconds if seconds else 0.0
 
     def finish(self) -> None:
-        """Say that the job has come to its end; not called when it failed."""
+        """Report the end of the job; not called if it failed."""
 
 
 class Lines(Progress):
-    """Progress as plain lines, for a pipe or a log."""
+    """Progress as log lines, for a pipe or a file."""
 
     def __init__(
         self,
@@ -72,36 +72,36 @@ class Lines(Progress):
         self.last_time, self.last_done = self.started, 0
 
     def resume(self, done: int) -> None:
-        """Count what was done before; no line is due for it."""
+        """Start at `done`, of an earlier run, without a line for it."""
         super().resume(done)
         self.last_done = done
 
-    def reach(self, done: int) -> None:
-        """Count, and write a line if one is due."""
-        super().reach(done)
+    def update(self, done: int) -> None:
+        """Set how much is done in total, and write a line if one is due."""
+        super().update(done)
         pause = self.clock() - self.last_time
         tenth = bool(self.total) and 10 * (done - self.last_done) >= (self.total or 0)
-        if pause >= LONGEST_PAUSE or (tenth and pause >= SHORTEST_PAUSE):
+        if pause >= MAX_INTERVAL or (tenth and pause >= MIN_INTERVAL):
             self._write(self._state())
 
     def finish(self) -> None:
-        """Write how much was done, in how long."""
+        """Write the total amount and time."""
         seconds = self.clock() - self.started
         note = f", {self.note}" if self.note else ""
         self._write(f"{amount(self.done - self.before, self.unit)} in {duration(seconds)}{note}")
 
     def _state(self) -> str:
         rate = self.rate
-        words = [amount(self.done, self.unit)]
+        fields = [amount(self.done, self.unit)]
         if self.total:
-            words = [f"{100 * self.done // self.total} %, {words[0]} of {amount(self.total, self.unit)}"]
-        if self.unit != "s" and rate >= 1:  # of slow things the time left says more
-            words.append(f"{amount(rate, self.unit)}/s")
+            fields = [f"{100 * self.done // self.total} %, {fields[0]} of {amount(self.total, self.unit)}"]
+        if self.unit != "s" and rate >= 1:  # below one unit per second the remaining time says more
+            fields.append(f"{amount(rate, self.unit)}/s")
         if self.total and rate:
-            words.append(f"{duration((self.total - self.done) / rate)} left")
+            fields.append(f"{duration((self.total - self.done) / rate)} left")
         if self.note:
-            words.append(self.note)
-        return ", ".join(words)
+            fields.append(self.note)
+        return ", ".join(fields)
 
     def _write(self, state: str) -> None:
         self.last_time, self.last_done = self.clock(), self.done
@@ -117,9 +117,9 @@ class Bar(Progress):
         self.bar = bar
         self.task = bar.add_task(what, total=total, counts="", rate="", note="")
 
-    def reach(self, done: int) -> None:
-        """Move the bar."""
-        super().reach(done)
+    def update(self, done: int) -> None:
+        """Set how much is done in total, and redraw the bar."""
+        super().update(done)
         known = self.clock() - self.started > 1 and self.rate >= 1 and self.unit != "s"
         rate = f"{amount(self.rate, self.unit)}/s" if known else ""
         of = f" of {amount(self.total, self.unit)}" if self.total else ""
@@ -127,7 +127,7 @@ class Bar(Progress):
         self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=self.note)
 
     def finish(self) -> None:
-        """Fill the bar, also where the total was a guess."""
+        """Fill the bar, even if the total was an estimate."""
         self.bar.update(self.task, total=max(self.done, 1), completed=max(self.done, 1))
 
 
@@ -140,7 +140,7 @@ def progress(
     quiet: bool = False,
     stream: IO[str] | None = None,
 ) -> Iterator[Progress]:
-    """Report on a job of `total` units (None: unknown); the unit `B` is written as kB, MB, GB."""
+    """Report the progress of a job of `total` units (None: unknown); the unit `B` is shown as kB, MB, GB."""
     stream = sys.stderr if stream is None else stream
     if quiet:
         yield Progress(what, total, unit)
@@ -157,7 +157,7 @@ def progress(
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        # A result printed meanwhile must stay on stdout: rich would carry it over to stderr.
+        # Results printed meanwhile must stay on stdout; by default rich would redirect them to stderr.
         with RichProgress(*columns, console=Console(file=stream), redirect_stdout=False) as bar:
             shown = Bar(what, total, unit, bar)
             yield shown
@@ -169,7 +169,7 @@ def progress(
 
 
 def amount(number: float, unit: str) -> str:
-    """Write a number with its unit: `12.3 MB`, `1,200 steps`."""
+    """Format a number with its unit: `12.3 MB`, `1,200 steps`."""
     if unit != "B":
         return f"{number:,.0f} {unit}".rstrip()
     for prefix in ("", "k", "M", "G", "T"):
@@ -180,7 +180,7 @@ def amount(number: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time span with two units at most: `0.4 s`, `2 min 5 s`, `3 h 10 min`."""
+    """Format a time span with at most two units: `0.4 s`, `2 min 5 s`, `3 h 10 min`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

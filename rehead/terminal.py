@@ -1,4 +1,4 @@
-"""Standard output as results need it: any terminal or pipe, any encoding, and readers that leave early; and input."""
+"""Standard streams: output that works with any terminal, pipe or encoding; a console for tables; text from stdin."""
 
 from __future__ import annotations
 
@@ -14,29 +14,35 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Make standard output and error safe to print to: open, if only to nowhere, and never failing on a character."""
+    """Make stdout and stderr safe to print to: a closed one goes to the null device, and no character raises."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 (for good)
+        if stream is None:  # closed by the parent process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 (never closed)
         elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
-def text_from_input() -> str:
-    """Read a text from standard input, but for the line break at its end, which is none of the text."""
+def read_stdin() -> str:
+    """Read a text from standard input, without the trailing line breaks."""
     try:
         return sys.stdin.read().rstrip("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not {error.encoding.upper()} (byte {error.start}). Convert it.") from None
 
 
+def print_note(text: str) -> None:
+    """Print a note to stderr, after all results that were printed before it."""
+    sys.stdout.flush()
+    print(f"note: {text}", file=sys.stderr)
+
+
 def results_console(piped_width: int) -> Console:
-    """Make a console for tables on standard output. A pipe has no width to fit, so it gets one."""
+    """Create a console for tables on standard output; on a pipe, which has no width, use `piped_width`."""
     from rich.console import Console
 
     class ResultsConsole(Console):
-        def on_broken_pipe(self) -> None:  # rich would exit with 1, which means "a check has found something"
+        def on_broken_pipe(self) -> None:  # rich exits with 1, which here means that a check found something
             raise BrokenPipeError
 
     width = None if sys.stdout.isatty() else piped_width

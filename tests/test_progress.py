@@ -73,7 +73,7 @@ def test_quiet_writes_nothing_and_still_counts() -> None:
     out = io.StringIO()
     with progress("encoding", 10, quiet=True, stream=out) as bar:
         bar.advance(4)
-        bar.reach(10)
+        bar.update(10)
     assert bar.done == 10
     assert out.getvalue() == ""
 

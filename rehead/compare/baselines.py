@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rehead.finetune.splits import folds, max_folds
 from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
-from rehead.text.words import ALONE
+from rehead.text.word_hashes import UNSPACED
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -38,7 +38,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-TOKEN = rf"(?u)[{ALONE}]|[^\W{ALONE}]+|[^\w\s]"
+TOKEN = rf"(?u)[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"
 C_GRID: dict[Name, tuple[float, ...]] = {
     "tfidf": (0.3, 1, 3, 10, 30, 100, 300),
     "nbsvm": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1),

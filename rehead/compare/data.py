@@ -25,8 +25,8 @@ from rehead.errors import UserError
 from rehead.finetune.splits import nested_subsets, split
 from rehead.finetune.targets import subset, targets
 from rehead.options import read_options
-from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
-from rehead.text.documents import LabelledData, ReadOptions, described
+from rehead.text.datasets import NAMES, load_dataset, read_reviews, to_labelled_data
+from rehead.text.documents import LabelledData, ReadOptions, describe_value
 from rehead.text.labelled import check_classes, read_examples, sort_names
 from rehead.text.readers import Texts
 
@@ -146,11 +146,11 @@ def read_labelled(paths: Sequence[str], reading: ReadOptions) -> LabelledData:
         raise UserError(f"{built_in[0]}: a built-in dataset cannot be combined with other files. Give it alone.")
     name, _, split_name = built_in[0].partition(":")
     if not split_name:
-        return labelled(name, read_reviews(name)[0])
+        return to_labelled_data(name, read_reviews(name)[0])
     if split_name not in LABELLED_SPLITS:
         raise UserError(f"{built_in[0]}: no such labelled split. Choose from {', '.join(LABELLED_SPLITS)}.")
     chosen = getattr(load_dataset(name), split_name)
-    assert isinstance(chosen, LabelledData), described(chosen)  # noqa: S101
+    assert isinstance(chosen, LabelledData), describe_value(chosen)  # noqa: S101
     return chosen
 
 

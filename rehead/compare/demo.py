@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehead.disk import check_free
+from rehead.disk import check_overwrite
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag
 from rehead.training.resuming import report_stop, start_command
@@ -108,7 +108,7 @@ def _demo(options: DemoOptions, command_line: str) -> int:
     comparison = _comparison(options)
     _check(options, [base] if lab is None else [base, lab], comparison)
     if not options.resume:
-        check_free(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
+        check_overwrite(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
     from rehead.compare.command import compare, print_table
 
     say = _step_printer(options, steps=3 if lab is None else 4)

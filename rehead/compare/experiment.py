@@ -27,7 +27,7 @@ from rehead.compare.kinds import UNLABELLED
 from rehead.compare.methods import TrainedMethod, train_method
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import CurvePoint, Method, from_json
-from rehead.disk import check_free, read_signed, write_signed
+from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.finetune.candidates.self_training import sample
 from rehead.progress import progress
@@ -103,7 +103,7 @@ def run_trials(
             outcome = _read(path, (len(splits.test), len(splits.names)))
             if outcome is None:
                 bar.note = _described(trial, by_key[trial.method])
-                bar.reach(bar.done)
+                bar.update(bar.done)
                 if trial.seed not in subsets:
                     subsets = {trial.seed: draw_subsets(splits, counts, trial.seed)}  # of one seed at a time
                 train, valid = subsets[trial.seed][trial.labels]
@@ -146,16 +146,16 @@ def open_directory(options: CompareOptions, fingerprints: dict[str, Any]) -> Pat
             raise UserError(f"{out} is complete: there is nothing to resume. Choose another --out.")
         if not (out / PLAN).exists():
             raise UserError(f"{out} holds no comparison to resume ({PLAN} is missing). Drop --resume.")
-        _check_same(out, read_signed(out / PLAN), now)
+        _check_same(out, read_checksummed_json(out / PLAN), now)
         return out
-    check_free(out, FILES if options.overwrite else None)
+    check_overwrite(out, FILES if options.overwrite else None)
     for name in FILES:
         if (out / name).is_dir():
             shutil.rmtree(out / name)
         else:
             (out / name).unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
-    write_signed(out / PLAN, now)
+    write_checksummed_json(out / PLAN, now)
     return out
 
 

@@ -99,11 +99,11 @@ def pretraining_text(run: str, details: dict[str, Any]) -> PretrainingText:
     if not isinstance(options, dict) or not paths or not isinstance(recorded, dict):
         return PretrainingText(run, None, "the run does not record its pretraining text")
     names = {each.name for each in dataclasses.fields(ReadOptions)}
-    read_options = ReadOptions(**{name: value for name, value in options.items() if name in names})
+    reading = ReadOptions(**{name: value for name, value in options.items() if name in names})
     if "-" in paths:
         return PretrainingText(run, None, "it was pretrained on standard input")
     try:
-        texts = Texts(paths, read_options, check=False)
+        texts = Texts(paths, reading, check=False)
         fingerprint = texts.fingerprint()
         if fingerprint != recorded.get("fingerprint"):
             return PretrainingText(run, None, f"{', '.join(paths)} has changed since")

@@ -15,7 +15,7 @@ from rehead.compare.answer import confidence_interval, p_value, percent, points,
 from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
 from rehead.compare.statistics import Interval, Summary
 from rehead.progress import duration
-from rehead.text.documents import place
+from rehead.text.documents import location
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_CHARACTERS = 420  # of a misclassified text
@@ -227,7 +227,7 @@ def _mistake(mistake: Mistake) -> str:
     labels = f"predicted {mistake.answer} ({percent(mistake.confidence)}), label {mistake.truth}{linear}"
     return (
         f'<div class="mistake"><p><b>{escape(labels)}</b> <span class="note">'
-        f"{escape(place(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
+        f"{escape(location(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, Union
 from rehead.compare.kinds import Kind
 from rehead.compare.statistics import Difference, Mcnemar, Summary
 from rehead.disk import read_json
-from rehead.errors import DamagedError, shown
+from rehead.errors import DamagedError, short_repr
 
 FORMAT = 1
 
@@ -304,7 +304,7 @@ def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401
         return None if value is None else _read(rest, value)
     if origin is Literal:
         if value not in inner:
-            raise ValueError(f"{shown(value)} is not one of {inner}")
+            raise ValueError(f"{short_repr(value)} is not one of {inner}")
         return value
     if origin is list:
         return [_read(inner[0], each) for each in _of(list, value)]
@@ -323,5 +323,5 @@ def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401
 
 def _of(kind: Any, value: Any) -> Any:  # noqa: ANN401
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        raise ValueError(f"{shown(value)} is not of the type {kind.__name__}")
+        raise ValueError(f"{short_repr(value)} is not of the type {kind.__name__}")
     return value

@@ -28,7 +28,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from rehead.errors import ConfigError, DamagedError, UserError, shown
+from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.metrics import predicted_labels
@@ -37,7 +37,7 @@ from rehead.finetune.run import sample_texts
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
-from rehead.text.documents import LabelledData, described
+from rehead.text.documents import LabelledData, describe_value
 from rehead.text.long_documents import LongRule
 from rehead.text.readers import Texts
 
@@ -196,7 +196,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _options(self) -> FitOptions:
         """Collect and validate the training options."""
         if not isinstance(self.base, str | Path | Run):
-            raise ConfigError(f"base is {described(self.base)}. Expected the path of a run, or a Run.")
+            raise ConfigError(f"base is {describe_value(self.base)}. Expected the path of a run, or a Run.")
         kinds = get_type_hints(FitOptions)
         given = {name: _to_python(value) for name, value in self.get_params(deep=False).items() if name in kinds}
         for name, value in given.items():
@@ -234,7 +234,7 @@ def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  #
     try:
         found = list(texts)
     except TypeError:
-        raise ConfigError(f"{name} is {described(texts)}. Expected a list of texts.") from None
+        raise ConfigError(f"{name} is {describe_value(texts)}. Expected a list of texts.") from None
     for place, text in enumerate(found):
         if isinstance(text, str):
             continue
@@ -242,7 +242,7 @@ def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  #
             raise ConfigError(f"{name}[{place}] is bytes. Expected str: decode it first.")
         if _missing(text):
             raise ConfigError(f"{name}[{place}] is {text!r}: a missing text. Drop it, or replace it by ''.")
-        raise ConfigError(f"{name}[{place}] is {described(text)}. Expected str.")
+        raise ConfigError(f"{name}[{place}] is {describe_value(text)}. Expected str.")
     if len(found) < least:
         raise ConfigError(f"{name} has {len(found)} texts (shape=({len(found)},)), but at least {least} is required.")
     return [str(each) for each in found]
@@ -275,7 +275,7 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
     else:
         classes, numbers = np.unique(column_or_1d(table, warn=True), return_inverse=True)
         if len(classes) < 2:
-            raise ConfigError(f"y has only one class, {shown(classes[0])}. Expected at least two.")
+            raise ConfigError(f"y has only one class, {short_repr(classes[0])}. Expected at least two.")
         names = _names(classes)
         labels = [(names[each],) for each in numbers]
     multilabel = type_of_target(y).startswith("multilabel")
@@ -299,7 +299,7 @@ def _restore_classes(kept: object, names: list[str], path: str | Path) -> NDArra
     except (KeyError, TypeError, ValueError):
         found = np.zeros(0)
     if found.dtype.kind not in KINDS or found.shape != (len(names),):
-        raise DamagedError(f"{path}: details: {KEPT} is {shown(kept)}. Expected classes for {len(names)} labels.")
+        raise DamagedError(f"{path}: details: {KEPT} is {short_repr(kept)}. Expected classes for {len(names)} labels.")
     return found
 
 
@@ -327,7 +327,7 @@ def _check(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 (anything 
             expected = ("None, or " if type(None) in kinds else "") + f"one of: {', '.join(map(repr, choices))}"
             raise ConfigError(f"{name} is {value!r}. Expected {expected}.")
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name} is {described(value)}. Expected a number.")
+        raise ConfigError(f"{name} is {describe_value(value)}. Expected a number.")
     elif float not in kinds and not isinstance(value, int):
         raise ConfigError(f"{name} is {value!r}. Expected a whole number.")
 

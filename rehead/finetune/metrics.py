@@ -4,7 +4,11 @@ Truth is (N,) of class indices, or a binary matrix (N, K) for multilabel data; p
 Multilabel accuracy is the fraction of documents with all labels correct (subset accuracy), and there is no confusion
 matrix.
 
-A class that is neither present nor predicted has no F1 and is excluded from macro-F1 (scikit-learn counts it as 0).
+scikit-learn's metrics are the reference in the tests, but are not called, since they differ where it matters here: they
+raise an error on an empty set, they treat a single column of labels as a binary problem and score its absence,
+`f1_score` counts a class that is neither present nor predicted as 0 (here it is excluded from macro-F1), and `log_loss`
+clips at 1e-7 for float32 and does not support multilabel data. Importing them also takes a second, which `rehead
+evaluate` does not need otherwise.
 """
 
 from __future__ import annotations

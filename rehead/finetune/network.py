@@ -32,7 +32,7 @@ from rehead.runs.scoring import classifier_head, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
-from rehead.training.distributed import world as join_world
+from rehead.training.distributed import join_processes as join_world
 from rehead.training.loop import Phase
 from rehead.training.loop import train as train_phases
 from rehead.training.metrics_log import NAME, read

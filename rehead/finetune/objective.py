@@ -30,7 +30,7 @@ from rehead.finetune.options import Freeze
 from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
-from rehead.text.order import part_of, places, shuffled
+from rehead.text.order import shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
 from rehead.views import make_view
@@ -210,7 +210,7 @@ class Classify(Objective):
             return self._batch(
                 tensors, self.train_documents, self.pieces.document[batch.documents], int(batch.keep.sum())
             )
-        epochs, positions = np.divmod(places(step, self.per_step, part, parts), len(self.parts))
+        epochs, positions = np.divmod(step_indices(step, self.per_step, part, parts), len(self.parts))
         chosen = shuffled(positions, len(self.parts), self.seed, Stream.EXAMPLE_ORDER, epochs)
         tokens = int(self.lengths[chosen].sum())
         tensors = self._collate([self.parts[each] for each in chosen])
@@ -246,7 +246,7 @@ class Classify(Objective):
         order = np.argsort(tokens, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(np.cumsum(tokens[order]) // HELD_OUT_TOKENS)) + 1)
         for group in groups if len(order) else []:
-            mine = group[part_of(len(group), part, parts)]
+            mine = group[shard_slice(len(group), part, parts)]
             which = [np.arange(begins[each], begins[each + 1]) for each in mine]
             owner = np.repeat(np.arange(len(mine)), [len(each) for each in which])
             yield Held([cut_parts[each] for some in which for each in some], owner, mine)

@@ -28,13 +28,13 @@ from rehead.options import check_names, read_options
 from rehead.runs.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
-from rehead.text.order import number
+from rehead.text.order import random_bits
 from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.directory import discard_replaced, remove_leftovers, roll_back
-from rehead.training.distributed import world as join_world
+from rehead.training.distributed import join_processes as join_world
 from rehead.training.resuming import stop_as_interrupt
 
 Say = Callable[[str], None]
@@ -67,7 +67,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
     with join_world(options.device) as world:
 
         def say(line: str) -> None:
-            if world.first and not options.quiet:
+            if world.is_main and not options.quiet:
                 print(line, file=sys.stderr)
 
         if cross_validates(options) and world.size > 1:
@@ -77,10 +77,10 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
         resume = options.resume or world.restarted
-        if world.first:
+        if world.is_main:
             other = None if unlabelled is None else unlabelled.fingerprint()
             open_directory(options, description(options, train, valid, other), resume=resume)
-        world.wait()
+        world.barrier()
         try:
             start = base if base is not None else _random_run(options, train)
             _describe_start(start, train, valid, say)
@@ -96,17 +96,17 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 resume=resume,
                 quiet=options.quiet,
                 world=world,
-                begins=lambda: discard_replaced(options.out) if world.first else None,
+                begins=lambda: discard_replaced(options.out) if world.is_main else None,
             )
         except UserError:
-            if world.first and not resume and not (options.out / "checkpoints").exists():
+            if world.is_main and not resume and not (options.out / "checkpoints").exists():
                 roll_back(options.out)
             raise
-        if not world.first:
-            world.wait()
+        if not world.is_main:
+            world.barrier()
             return None
         _finish(options, fitted, say)
-        world.wait()
+        world.barrier()
         return fitted
 
 
@@ -118,7 +118,7 @@ def sample_texts(texts: Texts, seed: int) -> list[str]:
     for count, document in enumerate(texts):
         if count < MAX_DOCUMENTS:
             kept.append(document.text)
-        elif (place := int(number(seed, Stream.UNLABELLED_TEXTS, count)[0]) % (count + 1)) < MAX_DOCUMENTS:
+        elif (place := int(random_bits(seed, Stream.UNLABELLED_TEXTS, count)[0]) % (count + 1)) < MAX_DOCUMENTS:
             kept[place] = document.text
     return kept
 

@@ -18,7 +18,7 @@ from rehead.errors import UserError
 from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
-from rehead.text.words import split_words
+from rehead.text.word_hashes import split_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

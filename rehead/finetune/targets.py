@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.documents import LabelledData, place
+from rehead.text.documents import LabelledData, location
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,11 +26,13 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
         if odd := next((each for each in labels if each not in number), None):
             known = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
             raise UserError(
-                f"{place(source, line)}: the label {odd!r} is not in the training set ({known}). "
+                f"{location(source, line)}: the label {odd!r} is not in the training set ({known}). "
                 "Correct it, or add examples of it to the training set."
             )
         if len(labels) != 1 and not multilabel:
-            raise UserError(f"{place(source, line)}: {len(labels)} labels, but the training set has one per example.")
+            raise UserError(
+                f"{location(source, line)}: {len(labels)} labels, but the training set has one per example."
+            )
     if not multilabel:
         return np.array([number[labels[0]] for labels in data.labels], np.int64)
     table = np.zeros((len(data), len(names)), np.float32)

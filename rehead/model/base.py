@@ -9,6 +9,7 @@ Shapes: B batch, T time, H hidden size.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,10 @@ from rehead.model.masks import padding_mask, square_mask
 from rehead.model.ngrams import NGrams
 from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_cos_sin
 from rehead.model.statistics import Statistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Base(nn.Module):
@@ -137,6 +142,18 @@ class Base(nn.Module):
     def row_tables(self) -> list[tuple[int, nn.Embedding]]:
         """List the embedding tables, each with the number of its first row: tokens, then n-grams."""
         return [(0, self.embedding), *([] if self.ngrams is None else [(self.config.ntokens, self.ngrams)])]
+
+    def learn_frequency(self, frequency: NDArray[np.int64], documents: int) -> None:
+        """Keep how many of so many documents contain each row: (R,)."""
+        self.statistics.learn_frequency(frequency, documents)
+
+    def learn_vectors(self, view: str, vectors: NDArray[Any]) -> None:
+        """Keep mean and covariance of the vectors (N, H) of a sample of documents, as a view gives them."""
+        self.statistics.learn_vectors(view, vectors)
+
+    def ngram_rows_fit(self) -> bool:
+        """Whether every slot of the n-grams names a row that exists."""
+        return self.ngrams is None or self.ngrams.rows_fit()
 
     def layer_modules(self) -> list[nn.Module]:
         """List the layers from the bottom: the units of sharding and compilation."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_type_hints
 
-from rehead.errors import ConfigError, shown
+from rehead.errors import ConfigError, short_repr
 
 Positions = Literal["sinusoidal", "learned", "rotary", "none"]
 FeedForward = Literal["relu", "gelu", "swiglu"]
@@ -203,7 +203,7 @@ class ViewConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.name.isidentifier():
-            raise ConfigError(f"view name {shown(self.name)} is not an identifier.")
+            raise ConfigError(f"view name {short_repr(self.name)} is not an identifier.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ class Classifier:
             raise ConfigError(f"classes={self.classes}: must be 2 or more, unless multilabel=True.")
         names = [view.name for view in self.views]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"views={shown(names)}: a classifier needs at least one view, and each only once.")
+            raise ConfigError(f"views={short_repr(names)}: a classifier needs at least one view, and each only once.")
 
     def view(self, name: str) -> ViewConfig | None:
         """Find a view by its name."""
@@ -265,10 +265,11 @@ _MODERN: dict[str, Any] = {
 _NGRAMS: dict[str, Any] = {"ngrams": 3, "nbuckets": 2**18}
 
 # `lab` is the classic Transformer language model: the defaults of the fields, fixed. The sizes of `bag` were tuned
-# (docs/pretraining.md): nhid=256, since the step from 128 gains 0.3 points with 100 labels and 1.1 with 17,000, at 1.5
-# times the cost; 32,768 tokens, which are mostly whole words: 0.5 to 0.7 points over 8,192 from 500 labels on, and
-# cheaper, since sequences are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same embeddings under
-# layers that start as the identity, so it starts as that bag. The sizes of its layers, and of `base`, are not tuned.
+# (docs/experiments/pretraining.md): nhid=256, since the step from 128 gains 0.3 points with 100 labels and 1.1 with
+# 17,000, at 1.5 times the cost; 32,768 tokens, which are mostly whole words: 0.5 to 0.7 points over 8,192 from 500
+# labels on, and cheaper, since sequences are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same
+# embeddings under layers that start as the identity, so it starts as that bag. The sizes of its layers, and of `base`,
+# are not tuned.
 PRESETS: dict[str, dict[str, Any]] = {
     "lab": {"ntokens": 50_001},
     "small": _MODERN
@@ -303,17 +304,17 @@ def head_from_dict(fields: Any, *, complete: bool = False) -> Head:  # noqa: ANN
     """Make a head's configuration from a dict, by its kind."""
     kind = fields.get("kind") if isinstance(fields, dict) else fields
     if not isinstance(kind, str) or kind not in HEADS or kind is fields:
-        raise ConfigError(f"head kind {shown(kind)} is not known. Expected one of: {', '.join(HEADS)}.")
+        raise ConfigError(f"head kind {short_repr(kind)} is not known. Expected one of: {', '.join(HEADS)}.")
     return from_dict(HEADS[kind], {name: value for name, value in fields.items() if name != "kind"}, complete=complete)
 
 
 def from_dict(cls: type[C], fields: Any, *, complete: bool = False) -> C:  # noqa: ANN401 (anything JSON may hold)
     """Make a configuration from a dict; reject unknown or missing fields; `complete` requires all."""
     if not isinstance(fields, dict):
-        raise ConfigError(f"{cls.__name__} is {shown(fields)}. Expected an object with named fields.")
+        raise ConfigError(f"{cls.__name__} is {short_repr(fields)}. Expected an object with named fields.")
     known = {each.name: each for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
     if unknown := [name for name in fields if name not in known]:
-        raise ConfigError(f"{cls.__name__} has no field {shown(unknown[0])}. It has: {', '.join(known)}.")
+        raise ConfigError(f"{cls.__name__} has no field {short_repr(unknown[0])}. It has: {', '.join(known)}.")
     needed = [name for name, each in known.items() if complete or each.default is dataclasses.MISSING]
     if missing := [name for name in needed if name not in fields]:
         raise ConfigError(f"{cls.__name__} lacks the field {missing[0]!r}.")
@@ -327,7 +328,7 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
         value = getattr(config, name)
         if hint in _OBJECTS:
             if not isinstance(value, _OBJECTS[hint]):
-                raise ConfigError(f"{name}={shown(value)} is not {_KINDS[_OBJECTS[hint]]}.")
+                raise ConfigError(f"{name}={short_repr(value)} is not {_KINDS[_OBJECTS[hint]]}.")
             continue
         if typing.get_origin(hint) in (Union, types.UnionType):  # X | None
             if value is None:
@@ -336,7 +337,7 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
         choices = get_args(hint)
         if choices:
             if not isinstance(value, str) or value not in choices:
-                raise ConfigError(f"{name}={shown(value)} is not known. Choose one of: {', '.join(choices)}.")
+                raise ConfigError(f"{name}={short_repr(value)} is not known. Choose one of: {', '.join(choices)}.")
             continue
         if hint is not bool and not isinstance(value, bool) and isinstance(value, numbers.Integral):
             value = int(value)  # numpy's integers are allowed, but JSON cannot hold them
@@ -344,11 +345,11 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
         # bool is a subclass of int, but not a valid number here; an int is valid where a float is expected.
         fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
         if not fits or (hint is not bool and isinstance(value, bool)):
-            raise ConfigError(f"{name}={shown(value)} is not {_KINDS[hint]}.")
+            raise ConfigError(f"{name}={short_repr(value)} is not {_KINDS[hint]}.")
         if name in limits:
             low, high = limits[name]
             if not low <= value <= high:
-                raise ConfigError(f"{name}={shown(value)} is out of range. Choose from {low:,} to {high:,}.")
+                raise ConfigError(f"{name}={short_repr(value)} is out of range. Choose from {low:,} to {high:,}.")
 
 
 _OBJECTS: dict[Any, type] = {Mapping[str, Any]: dict, tuple[ViewConfig, ...]: tuple}

@@ -3,8 +3,8 @@
 There are far more n-grams than table rows, and most are rare, so each n-gram is hashed into one of 8 · `nbuckets`
 slots, and the slot gives its row. Pretraining assigns the rows to the most frequent n-grams of its text
 (`choose_rows`); all others get row 0, which stays zero. Before that, slots share rows modulo `nbuckets`, which is the
-usual hashing trick. Rows without collisions gain half a point to a point of accuracy (docs/pretraining.md), and fewer
-rows are read.
+usual hashing trick. Rows without collisions gain half a point to a point of accuracy
+(docs/experiments/pretraining.md), and fewer rows are read.
 
 With causal attention an n-gram is added to its last token only, so that nothing leaks from later tokens. Otherwise it
 is split equally among its tokens. Either way the sum over a document is the same: one vector per n-gram.

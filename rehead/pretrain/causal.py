@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rehead.pretrain.context import BuildContext
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
-from rehead.text.rows import LanguageModelRows
+from rehead.text.packed_rows import PackedRows
 from rehead.training.objective import Batch, Measures, Sums
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Causal(RowObjective):
     name = "causal"
     weights = MappingProxyType({"causal": 1.0})
 
-    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+    def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Read the rows, one token longer than the model's input: the last one is only predicted."""
         ids = rows.at(at).ids
         count = len(ids) * (ids.shape[1] - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rehead.model.model import Model
 from rehead.model.objectives import ObjectiveSpec
 from rehead.pretrain.options import PretrainOptions
-from rehead.text.store_part import StorePart
+from rehead.text.store_subset import StoreSubset
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.objective import Objective
 
@@ -17,8 +17,8 @@ class Prepared:
     """The text, ready for training: tokenized and split."""
 
     tokenizer: Tokenizer
-    train: StorePart
-    valid: StorePart
+    train: StoreSubset
+    valid: StoreSubset
     fingerprint: str
     "Digest of the text; empty in all processes but the first."
 

@@ -12,7 +12,7 @@ a quarter of a step's time, done by the thread that reads ahead.
 Without layers, or past them, the n-grams to read are drawn one by one and summed straight from the tables. Layers read
 a stretch of text instead, half of a document and at most `time` tokens, and the n-grams outside it are the targets.
 
-Figures for each choice, and for what did not help, are in docs/pretraining.md.
+Figures for each choice, and for what did not help, are in docs/experiments/pretraining.md.
 
 Shapes: B documents, H hidden width, C candidates, N targets.
 """
@@ -32,10 +32,10 @@ from torch import Tensor, nn
 from rehead.model.config import ModelConfig
 from rehead.model.model import Model
 from rehead.pretrain.context import BuildContext
-from rehead.pretrain.grams import choose_rows, count_rows, kept_share
-from rehead.text.order import number, part_of, places, shuffled
+from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
+from rehead.text.order import random_bits, shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
 from rehead.views.row_sums import index_rows, sum_rows
 from rehead.views.rows import RowFinder, Rows
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-LENGTH = 5.0
+LOGIT_SCALE = 5.0
 "Of a document's vector before it is scored; what a softmax calls inverse temperature."
-SHORTEST = 0.1
+MIN_NORM = 0.1
 "Sums shorter than this are not brought to that length: of what is almost nothing, every change would be a turn."
-POWER = 0.75
-DRAWN = 1000
+SAMPLING_POWER = 0.75
+SAMPLED_CANDIDATES = 1000
 "Candidates drawn by frequency, beside the step's targets."
-TARGETS = 128
+MAX_TARGETS = 128
 "N-grams that a document is to predict in a step, on average at most."
-DOCUMENTS = 64
+MIN_DOCUMENTS = 64
 "Documents in a step at least, where no layer reads them: 25 cost 0.8 points with 500 labels (one seed), and more time."
-LONGEST = 4096
+MAX_TOKENS = 4096
 "Tokens of a document that take part; of a longer one, a stretch drawn by chance."
 
 
@@ -106,20 +106,20 @@ class Document(Objective):
         # With no layers, and nothing added or dropped per position, order does not matter: a sum of rows is enough.
         through = layers and (config.nlayers or config.dropout)
         self.bag = not through and model.base.positions is None
-        self.documents = round(batch / max(1.0, float(train.lengths.clip(max=LONGEST).mean())))
+        self.documents = round(batch / max(1.0, float(train.lengths.clip(max=MAX_TOKENS).mean())))
         "How many documents there are in a step."
-        self.documents = max(self.documents, DOCUMENTS if self.bag else 1)
+        self.documents = max(self.documents, MIN_DOCUMENTS if self.bag else 1)
         self.output = new_output(config, seed)
         if fresh:
-            choose_rows(model.base, train, seed)
+            choose_ngrams(model.base, train, seed)
         self.finder = RowFinder(model.base)
         counts = count_rows(train, model.base, seed)
-        self.kept = kept_share(counts, config.ntokens)
+        self.kept = keep_probabilities(counts, config.ntokens)
         self.wanted = np.where(counts > 0, self.kept, 0.0)  # what was never counted cannot be learnt
         kept = counts * self.kept
         self.as_target = kept / kept.sum()
         "How likely a target is to be each row: (rows,)."
-        self.as_draw = kept**POWER / (kept**POWER).sum()
+        self.as_draw = kept**SAMPLING_POWER / (kept**SAMPLING_POWER).sum()
         self.cumulative = np.cumsum(self.as_draw)
         self.last: tuple[int, DocumentStep] | None = None
         if fresh:
@@ -139,10 +139,10 @@ class Document(Objective):
         """Read one part of a step's documents."""
         last = self.last
         if last is None or last[0] != step:
-            epochs, positions = np.divmod(places(step, self.documents), len(self.train_store))
+            epochs, positions = np.divmod(step_indices(step, self.documents), len(self.train_store))
             documents = shuffled(positions, len(self.train_store), self.seed, Stream.DOCUMENT_ORDER, epochs)
             last = self.last = (step, self._prepare(self.train_store, documents, epochs, self.seed, step))
-        return self._part(last[1], part_of(self.documents, part, parts))
+        return self._part(last[1], shard_slice(self.documents, part, parts))
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """Give the held-out documents, every one once, with the same choices every time."""
@@ -151,32 +151,34 @@ class Document(Objective):
             prepared = self._prepare(
                 self.valid_store, documents, np.zeros_like(documents), Stream.VALIDATION_DOCUMENTS, begin
             )
-            yield self._part(prepared, part_of(len(documents), part, parts))
+            yield self._part(prepared, shard_slice(len(documents), part, parts))
 
     def _prepare(self, store: Store, documents: Ints, epochs: Ints, seed: int, step: int) -> DocumentStep:
-        keys = number(seed, Stream.TARGETS, epochs, documents).astype(np.int64)  # one for each document
+        keys = random_bits(seed, Stream.TARGETS, epochs, documents).astype(np.int64)  # one for each document
         texts = [
             _cut(np.asarray(store[int(each)], np.int64), int(key)) for each, key in zip(documents, keys, strict=True)
         ]
         stretches = self._stretches(texts, keys)
         grams = self.finder.find(texts)
-        chance = number(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
+        chance = random_bits(keys[grams.document], grams.start * 16 + grams.size)  # 64 bits for each n-gram
         if self.bag:
             inside = chance >> np.uint64(63) == 0
         else:
             begin, end = stretches[grams.document].T
             inside = (grams.start + grams.size > begin) & (grams.start < end)
         wanted = np.where(inside, 0.0, self.wanted[grams.row])  # chance to be a target
-        wanted *= np.minimum(1.0, TARGETS / np.maximum(1.0, np.bincount(grams.document, wanted, len(texts))))[
+        wanted *= np.minimum(1.0, MAX_TARGETS / np.maximum(1.0, np.bincount(grams.document, wanted, len(texts))))[
             grams.document
         ]
         targets = grams.take((chance & np.uint64(2**32 - 1)).astype(np.float64) / 2.0**32 < wanted)
         draws = (
-            number(seed, Stream.CANDIDATES, step, np.arange(DRAWN)).astype(np.float64) / 2.0**64 * self.cumulative[-1]
+            random_bits(seed, Stream.CANDIDATES, step, np.arange(SAMPLED_CANDIDATES)).astype(np.float64)
+            / 2.0**64
+            * self.cumulative[-1]
         )
         drawn = np.searchsorted(self.cumulative, draws, side="right").clip(max=len(self.cumulative) - 1)
         candidates = np.unique(np.concatenate((targets.row, drawn)))
-        often = self.as_target[candidates] * len(targets.row) + self.as_draw[candidates] * DRAWN
+        often = self.as_target[candidates] * len(targets.row) + self.as_draw[candidates] * SAMPLED_CANDIDATES
         chances = np.log(-np.expm1(-np.maximum(often, 1e-12)))
         return DocumentStep(texts, grams.take(inside), targets, stretches, candidates, chances)
 
@@ -184,7 +186,7 @@ class Document(Objective):
         """Choose what layers read of each document: half of it, `time` tokens at most, from a place drawn by chance."""
         lengths = np.array([len(each) for each in texts], np.int64)
         wide = np.minimum(-(-lengths // 2), self.time)
-        begin = (number(keys, Stream.DOCUMENT_STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
+        begin = (random_bits(keys, Stream.DOCUMENT_STRETCH) % (lengths - wide + 1).astype(np.uint64)).astype(np.int64)
         return np.stack((begin, begin + wide), 1)
 
     def _part(self, step: DocumentStep, mine: slice) -> Batch:
@@ -210,7 +212,7 @@ class Document(Objective):
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum −log(share of the target among the candidates) over the targets (N,) of all documents."""
-        pooled = F.normalize(self.pooled(tensors), eps=SHORTEST) * LENGTH  # (B, H)
+        pooled = F.normalize(self.pooled(tensors), eps=MIN_NORM) * LOGIT_SCALE  # (B, H)
         scores = pooled @ self.output(tensors["candidates"]).T - tensors["chances"]  # (B, C)
         right = scores[tensors["documents"], tensors["targets"]]  # (N,)
         return Sums({"document": (scores.logsumexp(1) * tensors["counts"]).sum() - right.sum()})
@@ -282,17 +284,17 @@ def build(context: BuildContext) -> Document:
 def new_output(config: ModelConfig, seed: int) -> nn.Embedding:
     """Make an output table, a row for each token and each n-gram, with small values drawn by the seed."""
     rows = config.ntokens + config.nbuckets
-    chance = torch.Generator().manual_seed(int(number(seed, Stream.OUTPUT_TABLE)[0]) >> 1)
+    chance = torch.Generator().manual_seed(int(random_bits(seed, Stream.OUTPUT_TABLE)[0]) >> 1)
     start = torch.empty(rows, config.nhid).normal_(std=0.01 * config.nhid**-0.5, generator=chance)
     return nn.Embedding(rows, config.nhid, _weight=start)
 
 
 def _cut(text: Ints, key: int) -> Ints:
     """Take a stretch of a document that is too long."""
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_TOKENS:
         return text
-    begin = int(number(key, Stream.DOCUMENT_CUT)[0] % np.uint64(len(text) - LONGEST + 1))
-    return text[begin : begin + LONGEST]
+    begin = int(random_bits(key, Stream.DOCUMENT_CUT)[0] % np.uint64(len(text) - MAX_TOKENS + 1))
+    return text[begin : begin + MAX_TOKENS]
 
 
 def _of(grams: Rows, mine: slice) -> Rows:

@@ -17,10 +17,10 @@ from rehead.model.model import Model
 from rehead.pretrain.context import BuildContext
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
-from rehead.text.order import number
+from rehead.text.order import random_bits
+from rehead.text.packed_rows import PackedRows
 from rehead.text.random_streams import Stream
-from rehead.text.rows import LanguageModelRows
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Sums
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Hybrid(RowObjective):
         super().__init__(model, train, valid, time=time, batch=batch, seed=seed)
         self.masking, self.causal_rows = masking, causal_rows
 
-    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+    def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Read the rows and assign each to causal or masked; in validation all of them are both."""
         ids = rows.at(at).ids  # (B, T + 1)
         if validating:
             forward = backward = np.ones(len(at), bool)
         else:
-            draw = number(seed, Stream.ROW_DIRECTION, at) >> np.uint64(11)
+            draw = random_bits(seed, Stream.ROW_DIRECTION, at) >> np.uint64(11)
             forward = draw.astype(np.float64) * 2.0**-53 < self.causal_rows
             backward = ~forward
         both = ids[backward, :-1]

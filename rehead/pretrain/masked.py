@@ -14,8 +14,8 @@ from rehead.model.model import Model
 from rehead.pretrain.context import BuildContext
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import RowObjective, hits, tensor
-from rehead.text.rows import LanguageModelRows
-from rehead.text.store_part import Store
+from rehead.text.packed_rows import PackedRows
+from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Sums
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Masked(RowObjective):
         super().__init__(model, train, valid, time=time, batch=batch, seed=seed)
         self.masking = masking
 
-    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+    def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Read the rows and mask some tokens."""
         ids = rows.at(at).ids[:, :-1]
         masked = self.masking.apply(ids, at, seed, EVALUATED if validating else None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.order import number
+from rehead.text.order import random_bits
 from rehead.text.random_streams import Stream
 from rehead.text.tokenizer import Tokenizer
 
@@ -51,7 +51,7 @@ class Masking:
             raise UserError(f"{tokenizer.name} has no [MASK] token, which masked language modelling needs.")
         if not 0 < share < 1:
             raise UserError(f"--mask-probability {share:g}: must lie between 0 and 1.")
-        return cls(tokenizer.mask, tuple(tokenizer.marks()), tokenizer.vocab_size, share)
+        return cls(tokenizer.mask, tuple(tokenizer.special_ids()), tokenizer.vocab_size, share)
 
     def apply(self, ids: NDArray[np.int64], at: NDArray[np.int64], seed: int, share: float | None = None) -> MaskedRows:
         """Mask tokens of some rows: ids (B, T), the rows' numbers (B,)."""
@@ -59,7 +59,7 @@ class Masking:
         share = self.share if share is None else share
         chosen = (_chance(seed, Stream.MASKED_PLACE, *key) < share) & ~np.isin(ids, self.never)
         how = _chance(seed, Stream.MASKED_HOW, *key)
-        words = (number(seed, Stream.MASKED_TOKEN, *key) % np.uint64(self.vocab)).astype(np.int64)
+        words = (random_bits(seed, Stream.MASKED_TOKEN, *key) % np.uint64(self.vocab)).astype(np.int64)
         words = np.where(np.isin(words, self.never), ids, words)
         instead = np.where(how < MASKED, self.mask, np.where(how < MASKED + RANDOM, words, ids))
         return MaskedRows(np.where(chosen, instead, ids), chosen)
@@ -67,5 +67,5 @@ class Masking:
 
 def _chance(*key: int | NDArray[np.int64]) -> NDArray[np.float64]:
     """Draw numbers from 0 to 1 that depend on the key alone."""
-    chance: NDArray[np.float64] = (number(*key) >> np.uint64(11)) * 2.0**-53
+    chance: NDArray[np.float64] = (random_bits(*key) >> np.uint64(11)) * 2.0**-53
     return chance

@@ -21,10 +21,10 @@ from rehead.model.model import Model
 from rehead.pretrain.masked import Masked
 from rehead.pretrain.masking import EVALUATED, Masking
 from rehead.pretrain.row_objective import hits, tensor
-from rehead.text.order import number
+from rehead.text.order import random_bits
+from rehead.text.packed_rows import PackedRows
 from rehead.text.random_streams import Stream
-from rehead.text.rows import LanguageModelRows
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.objective import Batch, Measures, Sums
 
@@ -61,7 +61,7 @@ class NextSentence(Masked):
         """A row has three special tokens beside its text."""
         return time - MARKS
 
-    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+    def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Make pairs of the rows, half of them of two rows, and mask some tokens."""
         text = rows.at(at)
         ids, segments = text.ids[:, :-1], text.segments[:, :-1]
@@ -71,12 +71,12 @@ class NextSentence(Masked):
         inside = np.zeros(ids.shape, bool)
         inside[:, 1:] = segments[:, 1:] == segments[:, :-1]
         middle = (places >= time // 4) & (places < time - time // 4) & (places > 0)
-        wish = number(seed, Stream.PAIR_CUT, at[:, None], places[None]) >> np.uint64(2)
+        wish = random_bits(seed, Stream.PAIR_CUT, at[:, None], places[None]) >> np.uint64(2)
         wish = wish | (inside & middle).astype(np.uint64) << np.uint64(63) | middle.astype(np.uint64) << np.uint64(62)
         cut = wish.argmax(1)  # (B,)
-        follows = (number(seed, Stream.NEXT_SENTENCE, at) & np.uint64(1)).astype(bool) | (len(rows) == 1)
+        follows = (random_bits(seed, Stream.NEXT_SENTENCE, at) & np.uint64(1)).astype(bool) | (len(rows) == 1)
         # Another place of the same epoch: any but this one.
-        shift = 1 + (number(seed, Stream.PAIR_OTHER, at) % np.uint64(max(len(rows) - 1, 1))).astype(np.int64)
+        shift = 1 + (random_bits(seed, Stream.PAIR_OTHER, at) % np.uint64(max(len(rows) - 1, 1))).astype(np.int64)
         elsewhere = at // len(rows) * len(rows) + (at % len(rows) + shift) % len(rows)
         others = rows.at(elsewhere).ids[:, :-1]
         after = places >= cut[:, None]

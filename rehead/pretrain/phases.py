@@ -10,8 +10,8 @@ from rehead.model.objectives import OBJECTIVES, ObjectiveSpec, Stage
 from rehead.pretrain import causal, document, hybrid, masked
 from rehead.pretrain.context import BuildContext, Prepared
 from rehead.pretrain.document import Document
-from rehead.pretrain.grams import choose_rows
 from rehead.pretrain.mixed import Mixed
+from rehead.pretrain.ngram_counts import choose_ngrams
 from rehead.pretrain.options import PretrainOptions
 from rehead.training.budget import Budget
 from rehead.training.loop import Phase
@@ -27,7 +27,7 @@ BUILDERS: dict[str, Callable[[BuildContext], Objective]] = {
 }
 "How each of `rehead.model.objectives.OBJECTIVES` is built."
 
-DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/pretraining.md
+DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/experiments/pretraining.md
 # Tokens per step on rows of text: a short run takes smaller steps, so that there are about this many of them.
 SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
 TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown
@@ -36,7 +36,7 @@ TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens i
 def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, prepared: Prepared) -> list[Phase]:
     """Build the phases of a run, one per stage."""
     if not any(spec.reads_documents for spec in stages[0].specs):  # those choose the n-grams themselves
-        choose_rows(model.base, prepared.train, options.seed)
+        choose_ngrams(model.base, prepared.train, options.seed)
     tokens = int(prepared.train.offsets[-1])
     phases = []
     built: list[Objective] = []

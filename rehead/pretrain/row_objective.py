@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model.heads import LanguageModelHead
 from rehead.model.model import Model
-from rehead.text.order import part_of, places
+from rehead.text.order import shard_slice, step_indices
+from rehead.text.packed_rows import PackedRows
 from rehead.text.random_streams import Stream
-from rehead.text.rows import LanguageModelRows
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.training.cross_entropy import linear_cross_entropy
 from rehead.training.objective import Batch, Measures, Objective
 
@@ -40,10 +40,10 @@ class RowObjective(Objective):
         if not isinstance(model.head, LanguageModelHead):
             raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
         self.seed = seed
-        self.rows = LanguageModelRows(train, self.row_length(time), seed)
+        self.rows = PackedRows(train, self.row_length(time), seed)
         self.per_step = max(1, batch // time)
         shortest = min(self.row_length(time), int(valid.offsets[-1]))
-        self.valid_rows = LanguageModelRows(valid, shortest, seed)
+        self.valid_rows = PackedRows(valid, shortest, seed)
 
     def adapt_trained_model(self) -> None:
         """Scale down the logits of an untrained tied head to the size they have on a fresh base."""
@@ -59,16 +59,18 @@ class RowObjective(Objective):
 
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
         """Read one part of a step's rows."""
-        return self.make(self.rows, places(step, self.per_step, part, parts), self.seed)
+        return self.make(self.rows, step_indices(step, self.per_step, part, parts), self.seed)
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """Yield the held-out rows, each once, in batches of the size of a training step."""
         for begin in range(0, len(self.valid_rows), self.per_step):
             at = np.arange(begin, min(begin + self.per_step, len(self.valid_rows)))
-            yield self.make(self.valid_rows, at[part_of(len(at), part, parts)], Stream.VALIDATION_ROWS, validating=True)
+            yield self.make(
+                self.valid_rows, at[shard_slice(len(at), part, parts)], Stream.VALIDATION_ROWS, validating=True
+            )
 
     @abstractmethod
-    def make(self, rows: LanguageModelRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
+    def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Make a batch of the rows with these numbers; `seed` is for random choices."""
 
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:

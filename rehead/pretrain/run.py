@@ -38,12 +38,12 @@ from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
-from rehead.text.store_part import StorePart, hold_out
+from rehead.text.store_subset import StoreSubset, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.directory import TOKENIZER, TOKENS, discard_replaced, remove_leftovers, roll_back
 from rehead.training.distributed import World, gather_model
-from rehead.training.distributed import world as join_world
+from rehead.training.distributed import join_processes as join_world
 from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
@@ -78,7 +78,7 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
         resume = options.resume or world.restarted
         if options.shard and world.size == 1:
             raise UserError("--shard spreads a model over processes. Start them with torchrun, or drop --shard.")
-        opened = _open(options, resume=resume) if world.first else None
+        opened = _open(options, resume=resume) if world.is_main else None
         try:
             prepared = _prepare(options, world, opened, say)
             model = _model(_config(options, prepared.tokenizer), stages, options.seed)
@@ -106,7 +106,7 @@ def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
     """Give a function that prints a line to stderr, in the first process and unless --quiet."""
 
     def say(line: str) -> None:
-        if world.first and not options.quiet:
+        if world.is_main and not options.quiet:
             print(line, file=sys.stderr)
 
     return say
@@ -130,7 +130,7 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
                 say(note)
             keep_tokenizer(options, fingerprint, tokenizer)
         store = build_store(texts, tokenizer, options.out / TOKENS, quiet=options.quiet)
-    world.wait()
+    world.barrier()
     if opened is None:
         fingerprint = ""
         tokenizer = Tokenizer.load(options.out / TOKENIZER)
@@ -199,8 +199,8 @@ def _finish(
 ) -> Run | None:
     """Write the run (weights, configuration, learning curves), then clean up."""
     model = gather_model(objective.model, sharded=options.shard)
-    if not world.first:
-        world.wait()
+    if not world.is_main:
+        world.barrier()
         return None
     learn_statistics(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
     details = {
@@ -231,11 +231,11 @@ def _finish(
         raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
     _draw(options.out, say)
     remove_leftovers(options.out, DESCRIPTION)
-    world.wait()
+    world.barrier()
     return run
 
 
-def _sample(train: StorePart, tokens: int, seed: int) -> list[NDArray[np.int64]]:
+def _sample(train: StoreSubset, tokens: int, seed: int) -> list[NDArray[np.int64]]:
     """Sample documents of about so many tokens in total."""
     order = shuffled(np.arange(len(train)), len(train), seed, Stream.STATISTICS_SAMPLE)[:SAMPLE_DOCUMENTS]
     enough = int(np.searchsorted(np.cumsum(train.lengths[order]), tokens)) + 1

@@ -1,9 +1,8 @@
-"""The card of a run: what stands in the `README.md` beside it, for whoever finds the directory later.
+"""The model card of a run: the `README.md` beside it, for whoever finds the directory later.
 
-All of it is taken from the run itself: its configuration, what its `details` say of data, options and measurements, and
-the versions that wrote it. What is not known is left out. No text of the data is in it; names that users gave, of
-labels and of directories, are written so that Markdown shows them and obeys nothing in them. Nobody reads it back:
-loading a run does not look at it.
+All of it comes from the run itself: its configuration, what its `details` say about data, options and measurements, and
+the versions that wrote it. What is not known is left out. It contains no text of the data; names that users gave, of
+labels and of directories, are escaped so that Markdown shows them literally. Loading a run never reads it.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import rehead
 from rehead.errors import UserError
 from rehead.model.config import Classifier, LanguageModel
 from rehead.model.objectives import Ability, last_specs
+from rehead.views import VIEWS
 
 if TYPE_CHECKING:
     from rehead.runs.run import Run
 
 CARD = "README.md"
-NAMES, LENGTH = 50, 80  # labels that are named, and characters of each
+NAMES, LENGTH = 50, 80  # labels that are listed, and characters of each
 PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")  # all of ASCII's: each may have a backslash before it
 
 
@@ -45,7 +45,7 @@ def card(run: Run, name: str) -> str:
 
 
 def plain(text: object) -> str:
-    """Write what somebody else has named so that Markdown shows it, on one line, and finds no mark or tag in it."""
+    """Escape a user's name for Markdown: one line, no markup, no tags."""
     line = " ".join(str(text).split())
     line = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
     return PUNCTUATION.sub(r"\\\1", "".join(each if each.isprintable() else "\ufffd" for each in line))
@@ -68,11 +68,20 @@ def _what_it_is(run: Run) -> str:
     else:
         what = "A base for text classifiers, pretrained on unlabelled text."
     count = sum(parameter.numel() for parameter in run.model.parameters())
-    layers = f"{config.nlayers} layers of {config.nhead} heads" if config.nlayers else "no layers"
-    grams = f", rows for {config.nbuckets:,} n-grams of up to {config.ngrams} tokens" if config.ngrams > 1 else ""
-    return (
-        f"{what} {count:,} parameters: a vocabulary of {config.ntokens:,} tokens{grams}, {config.nhid} wide, {layers}."
-    )
+    grams = f" and {config.nbuckets:,} n-grams of up to {config.ngrams} tokens" if config.ngrams > 1 else ""
+    sizes = f"{count:,} parameters: vectors of {config.nhid} values for {config.ntokens:,} tokens{grams}"
+    if config.nlayers:
+        sizes += f", {config.nlayers} layers with {config.nhead} attention heads each"
+    learnt = f"The part that learnt: **{config.learning_part}**."
+    if isinstance(head, Classifier):
+        learnt += f" Of a text, its linear head reads {_and([VIEWS[view.name].about for view in head.views])}."
+    elif config.nlayers and config.reads == "bag":
+        learnt += " Its layers are not trained, and a classifier does not use them."
+    return f"{what} {sizes}.\n\n{learnt}"
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _labels(run: Run) -> list[str]:
@@ -82,7 +91,7 @@ def _labels(run: Run) -> list[str]:
     thresholds = found if isinstance(found, list) and len(found) == len(run.labels) else [None] * len(run.labels)
     lines = []
     for name, least in zip(run.labels[:NAMES], thresholds, strict=False):
-        given = f", given from a probability of {least:.3f} on" if isinstance(least, float) else ""
+        given = f", predicted from a probability of {least:.3f}" if isinstance(least, float) else ""
         lines.append(f"- {plain(name)}{given}")
     if len(run.labels) > NAMES:
         lines.append(f"- and {len(run.labels) - NAMES} more, in `labels.json`")
@@ -96,7 +105,7 @@ def _data(run: Run) -> list[str]:
         held = _number(text, "held_out_documents")
         lines.append(
             f"- unlabelled text: {documents:,} documents, {_number(text, 'tokens') or 0:,} tokens"
-            + ("" if held is None else f"; {held:,} of the documents were held out to measure")
+            + ("" if held is None else f"; {held:,} of the documents were held out for validation")
         )
         lines.append(f"- its fingerprint (SHA-256): `{_hex(text.get('fingerprint'))}`")
     for part, what in (("train", "labelled examples"), ("valid", "examples for validation")):
@@ -104,12 +113,10 @@ def _data(run: Run) -> list[str]:
             lines.append(f"- {count:,} {what}, fingerprint (SHA-256) `{_hex(examples.get(f'{part}_fingerprint'))}`")
     if base:
         tokens = _number(base, "tokens")
-        seen = "" if tokens is None else f", which read {tokens:,} tokens"
-        lines.append(f"- the base under it was pretrained with the objective {plain(base.get('objective'))}{seen}")
+        seen = "" if tokens is None else f", on {tokens:,} tokens"
+        lines.append(f"- its base was pretrained with the objective {plain(base.get('objective'))}{seen}")
     if lines:
-        lines.append(
-            "- the texts are not kept here; `tokenizer.json` holds the pieces of words that were frequent in them"
-        )
+        lines.append("- the texts are not stored here; `tokenizer.json` holds the subwords that are frequent in them")
     return ["\n".join(lines)] if lines else []
 
 
@@ -118,6 +125,7 @@ def _making(run: Run) -> list[str]:
     for name, what in (
         ("objective", "objective"),
         ("method", "method"),
+        ("candidate", "chosen by cross-validation"),
         ("freeze", "frozen"),
         ("seed", "seed"),
     ):
@@ -153,19 +161,21 @@ def _measured(run: Run) -> list[str]:
         if (loss := _number(validation, "loss")) is not None:
             scores.append(f"log loss {loss:.3f}")
         lines.append(f"- {', '.join(scores)}{on}")
-    steps = details.get("recipe")
+    steps = details.get("candidates")
     for step in steps if isinstance(steps, list) else []:
         share, number = (
             (_number(step, name) for name in ("accuracy", "examples")) if isinstance(step, dict) else (0, None)
         )
         if number is not None:
             kept = "kept" if step.get("kept") else "not kept"
-            lines.append(f"- {plain(step.get('name'))}: {100 * share:.1f} % of {number:,} left-out examples, {kept}")
+            lines.append(
+                f"- {plain(step.get('name'))}: {100 * share:.1f} % accuracy out-of-fold ({number:,} examples), {kept}"
+            )
     figures = [_number(calibration, name) for name in ("temperature", "documents", "error_before", "error_after")]
     if None not in figures:
         temperature, documents, before, after = figures
         lines.append(
-            f"- probabilities: temperature {temperature:.2f}, found on {documents:,} {origin} documents; expected "
+            f"- probabilities: temperature {temperature:.2f}, fitted on {documents:,} {origin} documents; expected "
             f"calibration error there {100 * before:.1f} % before, {100 * after:.1f} % after"
         )
     for name, value in sorted(_dict(details, "held_out").items()):
@@ -175,31 +185,30 @@ def _measured(run: Run) -> list[str]:
 
 
 def _limits(run: Run) -> list[str]:
-    lines = ["- It knows the language and the subjects of the text that it learnt from; of other text, expect less."]
+    lines = ["- It was trained on one kind of text; expect lower accuracy on other languages and subjects."]
     details, head = run.details, run.model.head_config
     if _dict(details, "validation"):
         lines.append(
-            "- The figures above are of documents that helped to choose it (settings, epoch or temperature). "
+            "- The scores above are on documents that were also used to choose settings, epoch or temperature. "
             "Measure it on others: `rehead evaluate`."
         )
     if isinstance(head, Classifier):
         if not _dict(details, "calibration"):
             lines.append("- Its probabilities are not calibrated.")
         if details.get("collapsed"):
-            lines.append("- It gave all documents that it was judged by the same label.")
-        if (longest := _number(_dict(details, "reading"), "longest")) is not None:
-            rule = plain(_dict(details, "reading").get("long", ""))
-            lines.append(f"- It reads {longest:,} tokens of a text at once; of a longer one: {rule}.")
-        lines.append(
-            "- A text of a kind that is none of its labels gets one all the same, unless `--threshold` is given."
-        )
+            lines.append("- It gave all validation documents the same label.")
+        for view in head.views:
+            if (limit := view.options.get("max_length")) is not None:
+                rule = plain(view.options.get("long", ""))
+                lines.append(f"- It reads {limit:,} tokens of a text at once; of a longer one: {rule}.")
+        lines.append("- A text that fits none of the labels gets one all the same, unless `--threshold` is given.")
     return ["\n".join(lines)]
 
 
 def _use(run: Run) -> str:
     if isinstance(run.model.head_config, Classifier):
         return (
-            "In this directory, `.` stands for it:\n\n"
+            "In this directory (`.`):\n\n"
             "```sh\nrehead predict . texts.csv --out labelled.csv\nrehead evaluate . labelled-texts.csv\n```\n\n"
             '```python\nimport rehead\n\nrehead.TextClassifier.load(".").predict(["a text"])\n```'
         )
@@ -208,7 +217,7 @@ def _use(run: Run) -> str:
         lines.append('rehead generate . --prompt "…"')
     if _can(run, "fills"):
         lines.append('rehead fill . "a truly [MASK] film"')
-    return "In this directory, `.` stands for it:\n\n```sh\n" + "\n".join(lines) + "\n```"
+    return "In this directory (`.`):\n\n```sh\n" + "\n".join(lines) + "\n```"
 
 
 def _can(run: Run, ability: Ability) -> bool:

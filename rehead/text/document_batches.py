@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.long_documents import LongRule, cut_long
-from rehead.text.order import part_of, shuffled
+from rehead.text.long_documents import LongRule, split_long
+from rehead.text.order import shard_slice, shuffled
 from rehead.text.random_streams import Stream
 from rehead.text.store import TokenStore
-from rehead.text.store_part import Store, StorePart
+from rehead.text.store_subset import Store, StoreSubset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class DocumentBatches:
         if not len(documents):
             raise UserError("There is no document to make batches of.")
         self.documents, self.pad, self.seed = documents, pad, seed
-        self.pieces = cut_long(_lengths(documents), longest, long)
+        self.pieces = split_long(_lengths(documents), longest, long)
         self.lengths = self.pieces.lengths
         self.cut = self.pieces.cut
         "How many documents were too long: say it to the user."
@@ -116,7 +116,7 @@ class DocumentBatches:
         """Read what a rank takes of the batch of a step. It has no rows if there are fewer documents than ranks."""
         members = self.members(step)
         time = int(self.lengths[members].max())
-        return self._gather(members[part_of(len(members), rank, world)], time)
+        return self._gather(members[shard_slice(len(members), rank, world)], time)
 
     def _gather(self, members: NDArray[np.int64], time: int) -> DocumentBatch:
         ids = np.full((len(members), time), self.pad, np.int64)
@@ -143,6 +143,6 @@ def make_buckets(lengths: NDArray[np.int64], budget: int) -> list[Bucket]:
 
 
 def _lengths(documents: Store | Sequence[Any]) -> NDArray[np.int64]:
-    if isinstance(documents, TokenStore | StorePart):
+    if isinstance(documents, TokenStore | StoreSubset):
         return documents.lengths
     return np.fromiter((len(each) for each in documents), np.int64, len(documents))

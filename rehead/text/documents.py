@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from rehead.errors import UserError, shown
+from rehead.errors import UserError, short_repr
 from rehead.options import flag
 
-Cut = Literal["line", "block", "file"]
+DocumentUnit = Literal["line", "block", "file"]
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"]
 TABLES = ("csv", "tsv", "jsonl", "parquet")
 
@@ -68,7 +68,7 @@ class ReadOptions:
 
     GROUP = "reads"
 
-    documents: Cut | None = None
+    documents: DocumentUnit | None = None
     """What a document is in a plain-text file: a line, a block between blank lines, or the whole file (default: line;
     in a folder with one subfolder per class, file)."""
 
@@ -117,10 +117,10 @@ class ReadOptions:
 def check_values(options: ReadOptions) -> None:
     """Refuse values of the wrong type or choice; on the command line, argparse has done so."""
     if not isinstance(options, ReadOptions):
-        raise UserError(f"options is {described(options)}. Expected a ReadOptions.")
-    for name, allowed in (("documents", get_args(Cut)), ("input_format", get_args(Format))):
+        raise UserError(f"options is {describe_value(options)}. Expected a ReadOptions.")
+    for name, allowed in (("documents", get_args(DocumentUnit)), ("input_format", get_args(Format))):
         if (value := getattr(options, name)) not in (None, *allowed):
-            raise UserError(f"{name} is {described(value)}. Expected {', '.join(map(repr, allowed))}, or None.")
+            raise UserError(f"{name} is {describe_value(value)}. Expected {', '.join(map(repr, allowed))}, or None.")
     kinds: dict[str, tuple[str, type | tuple[type, ...]]] = {
         **dict.fromkeys(("text_column", "label_column", "delimiter"), ("a str, or None", (str, type(None)))),
         **dict.fromkeys(("no_quotes", "single_label", "skip_empty"), ("True or False", bool)),
@@ -128,13 +128,13 @@ def check_values(options: ReadOptions) -> None:
     }
     for name, (wanted, kind) in kinds.items():
         if not isinstance(value := getattr(options, name), kind):
-            raise UserError(f"{name} is {described(value)}. Expected {wanted}.")
+            raise UserError(f"{name} is {describe_value(value)}. Expected {wanted}.")
     options.delimiter_in("csv")
 
 
-def described(value: object) -> str:
+def describe_value(value: object) -> str:
     """Show a value that was not expected, with its type."""
-    return f"{shown(value)} (of type {type(value).__name__})"
+    return f"{short_repr(value)} (of type {type(value).__name__})"
 
 
 @dataclass
@@ -147,7 +147,7 @@ class LabelledData:
     "The classes: by number if all names are numbers, else in alphabetical order."
     multilabel: bool
     sources: list[tuple[str, int]]
-    "(file, line) of every example, for messages: see `place`."
+    "(file, line) of every example, for messages: see `location`."
     skipped: Counter[str] = field(default_factory=Counter)
     "What was left out, and how often: see `describe_skipped`."
 
@@ -174,7 +174,7 @@ def format_of(name: str) -> Format | None:
     return FORMATS.get(stem.suffix.lower())
 
 
-def place(source: str, line: int, kind: str | None = None) -> str:
+def location(source: str, line: int, kind: str | None = None) -> str:
     """Name a place in a file, as messages do: `reviews.csv line 214`. `kind` is its format, if its name may lie."""
     unit = "row" if (kind or format_of(source)) == "parquet" else "line"
     return f"{source} {unit} {line}"

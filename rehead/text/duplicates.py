@@ -61,10 +61,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rehead.text.words import CHARACTER_WORDS, IS_CHARACTER, SPELLING, WordHashes, split_words
+from rehead.text.word_hashes import CHARACTER_WORDS, IS_CHARACTER, SPELLING, WordHashes, split_words
 
-RUN = 3  # words in a shingle
-FEWEST = 10  # words that a text must have for near duplicates
+SHINGLE_WORDS = 3  # words in a shingle
+MIN_WORDS = 10  # words that a text must have for near duplicates
 SHARED = 0.5  # of the shorter one's shingles
 # Of the shorter one's words: what must be covered, by how many it has, and by how many times as long the other one is.
 COVERED = (20, 30), (0.85, 0.7)
@@ -78,7 +78,7 @@ CROWD_SAMPLE, CROWD_LOOKUPS = 32, 2  # then this many of them, for this many suc
 BLOCK = 1 << 21  # elements handled at once; bounds the memory of every step
 
 # Stands before and after every text, so that its ends are in RUN shingles too.
-EDGE = np.zeros(RUN - 1, dtype=np.uint64)
+EDGE = np.zeros(SHINGLE_WORDS - 1, dtype=np.uint64)
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -148,14 +148,14 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
         # Blank texts are empty, not copies of each other.
         key = hashlib.blake2b(hashes.tobytes(), digest_size=16).digest() if len(hashes) else b"%d" % number
         first.append(seen.setdefault(key, number))
-        if first[-1] != number or len(hashes) < FEWEST:
+        if first[-1] != number or len(hashes) < MIN_WORDS:
             continue
         characters = np.count_nonzero(hashes & IS_CHARACTER)
         count = len(hashes) - (1 - CHARACTER_WORDS) * characters
-        if count >= FEWEST:
+        if count >= MIN_WORDS:
             members.append(number)
             words.append(count)
-            lengths.append(len(hashes) + RUN - 1)
+            lengths.append(len(hashes) + SHINGLE_WORDS - 1)
             waiting.append(np.concatenate([EDGE, hashes, EDGE]))
             if len(waiting) == 4096:
                 blocks.append(_shingles(waiting))
@@ -170,12 +170,12 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
 def _shingles(documents: list[Hashes]) -> Hashes:
     """Hash every run of words of every document: a polynomial in the hashes of its words."""
     flat = np.concatenate(documents) & ~SPELLING
-    hashes = np.zeros(len(flat) - RUN + 1, dtype=np.uint64)
-    for place in range(RUN):
+    hashes = np.zeros(len(flat) - SHINGLE_WORDS + 1, dtype=np.uint64)
+    for place in range(SHINGLE_WORDS):
         hashes *= np.uint64(0x9E3779B97F4A7C15)
         hashes += flat[place : place + len(hashes)]
     ends = np.cumsum([len(each) for each in documents])[:-1]
-    across = np.concatenate([ends - back for back in range(1, RUN)])  # begin in one document, end in the next
+    across = np.concatenate([ends - back for back in range(1, SHINGLE_WORDS)])  # begin in one document, end in the next
     return np.delete(hashes, across)
 
 
@@ -200,7 +200,7 @@ class _Search:
         self.sizes = np.bincount(document[self.fresh], minlength=len(lengths))  # (D,) different shingles
         self.needed = np.ceil(SHARED * self.sizes).astype(np.int64)  # (D,) shingles to share, as the shorter one
         # (D,) Words, those that only repeat others left out: a refrain makes no long text.
-        self.words = words * ((self.sizes - (RUN - 1)) / (lengths - (RUN - 1)))
+        self.words = words * ((self.sizes - (SHINGLE_WORDS - 1)) / (lengths - (SHINGLE_WORDS - 1)))
         doublings = np.clip((self.words - LONGER_FROM) / LONGER_STEP, 0, 40)
         self.longest = LONGER * np.exp2(doublings) * self.sizes  # (D,) shingles that one may have that contains it
 
@@ -220,7 +220,7 @@ class _Search:
         # Of t shingles to share, all but t - hits can be among the rarest (repeated - t + hits): look these up.
         hits = np.minimum(HITS, self.needed)
         lookups = self.repeated - self.needed + hits
-        lookups[(self.repeated < self.needed) | (self.words < FEWEST)] = 0
+        lookups[(self.repeated < self.needed) | (self.words < MIN_WORDS)] = 0
         rarest = _ranges(np.cumsum(self.repeated) - self.repeated, lookups)
         left = np.repeat(np.arange(len(lookups)), lookups)
         shingle = (self.by_document[rarest] & np.uint64(0xFFFFFFFF)).astype(np.int64)
@@ -274,7 +274,7 @@ class _Search:
         for chunk in _chunks(np.arange(len(left)), self.lengths[left]):
             small, large = left[chunk], right[chunk]
             shared, covered = self._measure(small, large)
-            similarity[chunk] = covered / (self.lengths[small] - (RUN - 1))
+            similarity[chunk] = covered / (self.lengths[small] - (SHINGLE_WORDS - 1))
             enough = np.interp(self.words[small], *COVERED)
             within = np.interp(self.sizes[large] / self.sizes[small], *COVERED_WITHIN)
             good[chunk] = (shared >= self.needed[small]) & (similarity[chunk] >= np.maximum(enough, within))
@@ -295,12 +295,12 @@ class _Search:
         pair = np.arange(len(left))
         shared = np.add.reduceat(there & self.fresh[places], starts, dtype=np.int64)
         # With its edges a document has RUN - 1 more words than shingles; a shingle covers RUN of them.
-        words = np.zeros(len(places) + (RUN - 1) * len(left), dtype=bool)
-        word = np.flatnonzero(there) + (RUN - 1) * np.repeat(pair, lengths)[there]
-        for step in range(RUN):
+        words = np.zeros(len(places) + (SHINGLE_WORDS - 1) * len(left), dtype=bool)
+        word = np.flatnonzero(there) + (SHINGLE_WORDS - 1) * np.repeat(pair, lengths)[there]
+        for step in range(SHINGLE_WORDS):
             words[word + step] = True
-        begin = starts + (RUN - 1) * pair
-        for step in range(RUN - 1):
+        begin = starts + (SHINGLE_WORDS - 1) * pair
+        for step in range(SHINGLE_WORDS - 1):
             words[begin + step] = words[begin + lengths + step] = False  # the edges
         covered = np.add.reduceat(words, begin, dtype=np.int64)
         return shared, covered

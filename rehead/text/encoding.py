@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rehead.errors import UserError
-from rehead.text.documents import Document, place
+from rehead.text.documents import Document, location
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH_CHARACTERS = 1_000_000
-BATCH_PARTS = 20_000  # a short document costs more than its characters
-PART_CHARACTERS = 100_000
+BATCH_CHUNKS = 20_000  # a short document costs more than its characters
+CHUNK_CHARACTERS = 100_000
 BATCHES_AT_ONCE = 2
 
 
-class Part(NamedTuple):
+class Chunk(NamedTuple):
     """A document, or a part of a long one."""
 
     text: str
@@ -54,11 +54,11 @@ class EncodedBatch(NamedTuple):
     "Bytes of the source that were read so far."
 
 
-def encoded(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[Any]]) -> Iterator[EncodedBatch]:
+def encode_stream(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[Any]]) -> Iterator[EncodedBatch]:
     """Encode the documents in their order, batch after batch."""
     import numpy as np
 
-    def encode(batch: list[Part], bytes_read: int) -> EncodedBatch:
+    def encode(batch: list[Chunk], bytes_read: int) -> EncodedBatch:
         pieces: list[list[int]] = []
         ends: list[int] = []
         tokens = 0
@@ -87,21 +87,21 @@ def encoded(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[A
                 future.cancel()
 
 
-def _batches(texts: Texts, cuttable: bool) -> Iterator[list[Part]]:
-    batch: list[Part] = []
+def _batches(texts: Texts, cuttable: bool) -> Iterator[list[Chunk]]:
+    batch: list[Chunk] = []
     characters = 0
     for document in texts:
-        for part in parts_of(document) if cuttable else [Part(document.text, True, document)]:
+        for part in split_into_chunks(document) if cuttable else [Chunk(document.text, True, document)]:
             batch.append(part)
             characters += len(part.text)
-            if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PARTS:
+            if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_CHUNKS:
                 yield batch
                 batch, characters = [], 0
     if batch:
         yield batch
 
 
-def parts_of(document: Document) -> Iterator[Part]:
+def split_into_chunks(document: Document) -> Iterator[Chunk]:
     """Cut a long document into parts that are encoded one by one.
 
     A cut is before a single space between two words, where a tokenizer begins a new word anyway (one that does not is
@@ -110,15 +110,15 @@ def parts_of(document: Document) -> Iterator[Part]:
     """
     text = document.text
     start = 0
-    while len(text) - start > PART_CHARACTERS:
-        stop = at = start + PART_CHARACTERS
+    while len(text) - start > CHUNK_CHARACTERS:
+        stop = at = start + CHUNK_CHARACTERS
         while (at := text.rfind(" ", start + 1, at)) > 0:
             if text[at - 1].isalnum() and text[at + 1].isalnum():
                 stop = at
                 break
-        yield Part(text[start:stop], False, document)
+        yield Chunk(text[start:stop], False, document)
         start = stop
-    yield Part(text[start:], True, document)
+    yield Chunk(text[start:], True, document)
 
 
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
@@ -130,14 +130,14 @@ def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
     return left + right == tokenizer.encode("the first words 12 of a sentence")
 
 
-def _encode_batch(tokenizer: Tokenizer, batch: list[Part]) -> list[list[int]]:
+def _encode_batch(tokenizer: Tokenizer, batch: list[Chunk]) -> list[list[int]]:
     try:
         return tokenizer.encode_batch([part.text for part in batch])
     except UserError:
         for part in batch:
             if any("\ud800" <= character <= "\udfff" for character in part.text):
                 raise UserError(
-                    f"{place(part.document.source, part.document.line)}: half of a surrogate pair, which is no "
+                    f"{location(part.document.source, part.document.line)}: half of a surrogate pair, which is no "
                     "character. Repair the text, or remove the document."
                 ) from None
         raise

@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rehead.disk import check_free, whole_directory
+from rehead.disk import atomic_directory, check_overwrite
 from rehead.options import CommonOptions, flag, positional
-from rehead.text.datasets import Name, Split, load_dataset
+from rehead.text.datasets import DatasetSplits, Name, load_dataset
 from rehead.text.documents import LabelledData
 
 FILES = ("unlabelled.txt", "train.csv", "valid.csv", "test.csv")
@@ -53,7 +53,7 @@ class ExportOptions(CommonOptions):
 def export(options: ExportOptions) -> None:
     """Write the files and print how many documents each has."""
     replace = FILES if options.overwrite else None
-    check_free(options.out, replace)  # before the work
+    check_overwrite(options.out, replace)  # before the work
     split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
     write_split(split, options.out, overwrite=options.overwrite)
     counts = (len(split.unlabelled), len(split.train), len(split.valid), len(split.test))
@@ -63,9 +63,9 @@ def export(options: ExportOptions) -> None:
         print(f"{split.removed} reviews removed: exact or near duplicates of another.", file=sys.stderr)
 
 
-def write_split(split: Split, out: Path, *, overwrite: bool = False) -> None:
+def write_split(split: DatasetSplits, out: Path, *, overwrite: bool = False) -> None:
     """Write the parts of a dataset to files."""
-    with whole_directory(out, replace=FILES if overwrite else None) as made:
+    with atomic_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in split.unlabelled)
         for name in ("train", "valid", "test"):

@@ -20,36 +20,36 @@ from pathlib import Path
 
 from rehead.errors import UserError
 from rehead.text.decoding import InputFile
-from rehead.text.documents import LabelledData, ReadOptions, check_values, place
-from rehead.text.labelled_files import Part, find_parts, source_name
+from rehead.text.documents import LabelledData, ReadOptions, check_values, location
+from rehead.text.labelled_files import LabelledFile, find_labelled_files, source_name
 from rehead.text.readers import kept_rows, read_rows
-from rehead.text.sources import Given, Source, check_use, named
-from rehead.text.tables import Row, check_whole
+from rehead.text.sources import InputPath, Source, check_options_apply, list_inputs
+from rehead.text.tables import Row, check_surrogates
 
 # (text, label, file, line) before it is known whether the set is multi-label; a list of labels is a tuple.
 Raw = tuple[str, str | tuple[str, ...], str, int]
 
 
 def read_examples(
-    paths: Iterable[Given] | Given, options: ReadOptions | None = None, *, check: bool = True
+    paths: Iterable[InputPath] | InputPath, options: ReadOptions | None = None, *, check: bool = True
 ) -> LabelledData:
     """Read labelled text.
 
     With `check`, refuse what no classifier can be trained on (see `check_classes`), and options that apply to none of
-    the files (see `sources.check_use`).
+    the files (see `sources.check_options_apply`).
     """
     options = ReadOptions() if options is None else options
     check_values(options)
     skipped: Counter[str] = Counter()
-    parts = find_parts(given := named(paths), options, skipped)
+    parts = find_labelled_files(given := list_inputs(paths), options, skipped)
     if check:
-        check_use({part.source.format for part in parts}, options)
+        check_options_apply({part.source.format for part in parts}, options)
     raw = list(itertools.chain.from_iterable(_read_part(part, options, skipped) for part in parts))
     if not raw:
         raise UserError(f"{', '.join(map(source_name, given))}: no example is left: all that was found is empty.")
     multilabel = not options.single_label and any(isinstance(label, tuple) or "|" in label for _, label, _, _ in raw)
     labels = [
-        (label,) if isinstance(label, str) and not multilabel else _label_set(label, place(source, line))
+        (label,) if isinstance(label, str) and not multilabel else _label_set(label, location(source, line))
         for _, label, source, line in raw
     ]
     data = LabelledData(
@@ -83,8 +83,8 @@ def check_classes(data: LabelledData, *, alone: bool = False) -> None:
         for name in labels:
             if counts[name] == 1 and not alone:
                 raise UserError(
-                    f"{place(source, line)}: the only example of the class {name!r}, so it cannot be both learnt and "
-                    "tested. Add examples of it, or take it out."
+                    f"{location(source, line)}: the only example of the class {name!r}, so it cannot be in both the "
+                    "training and the test set. Add examples of the class, or remove it."
                 )
 
 
@@ -109,18 +109,18 @@ def label_name(value: object, at: str) -> str:
         value = int(value)
     if isinstance(value, str | int | float):
         name = str(value).strip()
-        check_whole(name, at)
+        check_surrogates(name, at)
         return name
     raise UserError(f"{at}: a label is of type {type(value).__name__}. Give a string, a number, or a list of these.")
 
 
-def _read_part(part: Part, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
+def _read_part(part: LabelledFile, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
     """Read one file, with its labels named; an empty one is an error, or counted, as the options say."""
     source = part.source
     if isinstance(part.labels, str):
         options = dataclasses.replace(options, documents=options.documents or "file")
     for line, text, value in kept_rows(_rows(part, options), source, options, skipped):
-        at = place(source.name, line, source.format)
+        at = location(source.name, line, source.format)
         label = tuple(label_name(each, at) for each in value) if isinstance(value, list) else label_name(value, at)
         if options.single_label and isinstance(label, tuple):
             label = _only_label(label, at)
@@ -139,7 +139,7 @@ def _only_label(labels: tuple[str, ...], at: str) -> str:
     return names[0] if names else ""
 
 
-def _rows(part: Part, options: ReadOptions) -> Iterator[Row]:
+def _rows(part: LabelledFile, options: ReadOptions) -> Iterator[Row]:
     source, labels = part
     if isinstance(labels, Path):
         yield from _paired_rows(source, labels, options)
@@ -160,7 +160,7 @@ def _paired_rows(source: Source, labels: Path, options: ReadOptions) -> Iterator
         longer = source.name if len(texts) > len(values) else str(labels)
         raise UserError(
             f"{source.name} has {len(texts)} texts, but {labels} has {len(values)} labels: nothing goes with "
-            f"{place(longer, min(len(texts), len(values)) + 1)}. Give every line of one a line of the other."
+            f"{location(longer, min(len(texts), len(values)) + 1)}. Give every line of one a line of the other."
         )
     for line, (text, value) in enumerate(zip(texts, values, strict=True), 1):
         yield line, text, value

@@ -5,7 +5,7 @@
     a folder without subfolders   the tables and the pairs in it; a glob likewise
     X.review.spm and X.label      named by either file or as X: on the same line of the other file
 
-What is none of these can still be read as text without labels: `look` tells, and says why.
+What is none of these can still be read as text without labels: `detect_labels` tells, and says why.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rehead.text.decoding import InputFile
 from rehead.text.documents import COMPRESSED, TABLES, ReadOptions, check_values, format_of
 from rehead.text.readers import read_rows
 from rehead.text.sources import (
-    Given,
+    InputPath,
     Source,
     count_unknown,
+    file_mode,
     file_source,
     find_sources,
-    hold,
-    listed,
-    mode_of,
-    named,
-    read_once,
-    visible,
+    is_stream,
+    list_files,
+    list_inputs,
+    list_visible,
+    spool,
     walk_folder,
 )
 from rehead.text.tables import UnknownColumnError, list_columns
@@ -39,7 +39,7 @@ from rehead.text.tables import UnknownColumnError, list_columns
 PIECES, LABEL = (".review.spm", ".spm"), ".label"
 
 
-class Part(NamedTuple):
+class LabelledFile(NamedTuple):
     """A file with examples, and where their labels are."""
 
     source: Source
@@ -47,37 +47,37 @@ class Part(NamedTuple):
     "A file with a label per line, or the label of all (a class folder); None: in the file itself."
 
 
-class Look(NamedTuple):
+class LabelDetection(NamedTuple):
     """What is seen at a glance in what the user named."""
 
     labelled: bool
-    why: str
+    reason: str
     "Why it is read without labels, in one line; empty if it is labelled, or holds nothing that could have labels."
     formats: set[str]
-    "Of the files that are read, to tell which options apply to them: see `sources.check_use`."
+    "Of the files that are read, to tell which options apply to them: see `sources.check_options_apply`."
 
 
-def look(given: Given, options: ReadOptions) -> Look:
+def detect_labels(given: InputPath, options: ReadOptions) -> LabelDetection:
     """Tell whether what the user named is a labelled set; what is not can still be read as unlabelled text.
 
-    Standard input and pipes cannot be looked at by name, since they would be empty after: give what `sources.hold`
+    Standard input and pipes cannot be looked at by name, since they would be empty after: give what `sources.spool`
     makes of them. By name, they are taken for labelled if a label column was named.
     """
     check_values(options)
-    (name,) = named(given)
-    if not isinstance(name, Source) and read_once(name):
+    (name,) = list_inputs(given)
+    if not isinstance(name, Source) and is_stream(name):
         kind = options.input_format or ("txt" if name == "-" else format_of(name)) or "txt"
-        return Look(kind in TABLES and options.label_column is not None, "", {kind})
-    parts = _find_parts(name, options, Counter())
+        return LabelDetection(kind in TABLES and options.label_column is not None, "", {kind})
+    parts = _labelled_files_in(name, options, Counter())
     for part in parts:
         bare = part.source if part.labels is None else None
         if bare and (columns := _without_label(bare, options)) is not None:
             what = "it" if bare.name == source_name(name) else f"all of {source_name(name)}"
             why = f"{bare.name} has no label column (there are: {columns}), so {what} is read without labels."
-            return Look(False, why, _formats(name, options))
+            return LabelDetection(False, why, _formats(name, options))
     if not parts:
-        return Look(False, "", _formats(name, options))
-    return Look(True, "", {part.source.format for part in parts})
+        return LabelDetection(False, "", _formats(name, options))
+    return LabelDetection(True, "", {part.source.format for part in parts})
 
 
 def _formats(given: str | Source, options: ReadOptions) -> set[str]:
@@ -98,12 +98,12 @@ def _without_label(table: Source, options: ReadOptions) -> str | None:
     return None
 
 
-def find_parts(names: list[str | Source], options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+def find_labelled_files(names: list[str | Source], options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
     """Find all files with examples, each once."""
-    parts: list[Part] = []
+    parts: list[LabelledFile] = []
     seen: set[Path] = set()
     for given in names:
-        found = _find_parts(given, options, skipped)
+        found = _labelled_files_in(given, options, skipped)
         if not found:
             raise _no_labels(given, options)
         for part in found:
@@ -114,39 +114,39 @@ def find_parts(names: list[str | Source], options: ReadOptions, skipped: Counter
     return parts
 
 
-def _find_parts(given: str | Source, options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+def _labelled_files_in(given: str | Source, options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
     """Find the files with examples in what the user named; none: it is text without labels."""
     if given == "-" and (options.input_format or "txt") not in TABLES:
         return []
-    given = hold(given, options)
+    given = spool(given, options)
     if isinstance(given, Source):
-        return [Part(given)] if given.format in TABLES else []
+        return [LabelledFile(given)] if given.format in TABLES else []
     path = Path(given)
-    if part := _pair_part(path):
+    if part := _paired_file(path):
         return [part]
     if any(_pair(path)):
         return []
     if _has_subfolders(path):
         return _find_classes(path, options, skipped)
-    files = listed(given, skipped)
+    files = list_files(given, skipped)
     if files is None:
         source = file_source(given, options)
-        return [Part(source)] if source.format in TABLES else []
-    return _choose_parts(files, options, skipped)
+        return [LabelledFile(source)] if source.format in TABLES else []
+    return _choose_files(files, options, skipped)
 
 
-def _choose_parts(files: list[Path], options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+def _choose_files(files: list[Path], options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
     """Choose the tables and the pairs, each pair once, and count the rest."""
-    parts: dict[Path, Part] = {}
+    parts: dict[Path, LabelledFile] = {}
     for file in files:
         pair = _pair(file) if options.input_format in (None, "spm") else (None, None)
         if file in pair:
-            if part := _pair_part(file):
+            if part := _paired_file(file):
                 parts[part.source.path] = part
             else:
                 skipped["half of a pair"] += 1
         elif (options.input_format or format_of(file.name)) in TABLES:
-            parts[file] = Part(file_source(str(file), options))
+            parts[file] = LabelledFile(file_source(str(file), options))
         else:
             count_unknown(file, skipped)
     return list(parts.values())
@@ -160,7 +160,7 @@ def _no_labels(given: str | Source, options: ReadOptions) -> UserError:
         if half := pieces or labels:
             other = half.with_name(_stem(half)[0] + (LABEL if pieces else PIECES[0]))
             return UserError(f"{half}: belongs with {other}, which is not there. Put it there, or leave {half} out.")
-        if not read_once(given) and listed(given, Counter()) is not None:
+        if not is_stream(given) and list_files(given, Counter()) is not None:
             return UserError(
                 f"{name}: no labelled text in it. "
                 f"Give {', '.join(TABLES)}, a subfolder for each class, or X.review.spm with X.label."
@@ -177,20 +177,20 @@ def source_name(given: str | Source) -> str:
 
 
 def _has_subfolders(path: Path) -> bool:
-    return stat.S_ISDIR(mode_of(path)) and any(each.is_dir() for each in visible(path, Counter()))
+    return stat.S_ISDIR(file_mode(path)) and any(each.is_dir() for each in list_visible(path, Counter()))
 
 
-def _pair_part(given: Path) -> Part | None:
+def _paired_file(given: Path) -> LabelledFile | None:
     pieces, labels = _pair(given)
     if pieces is None or labels is None:
         return None
-    return Part(Source(str(pieces), pieces, "spm", pieces.stat().st_size), labels)
+    return LabelledFile(Source(str(pieces), pieces, "spm", pieces.stat().st_size), labels)
 
 
 def _pair(given: Path) -> tuple[Path | None, Path | None]:
     """Find the file of pieces and that of labels, if the name is one of theirs or their stem."""
     stem, ending = _stem(given)
-    if not stem or (not ending and mode_of(given)):
+    if not stem or (not ending and file_mode(given)):
         return None, None
     return _beside(given, stem, PIECES), _beside(given, stem, [LABEL])
 
@@ -207,14 +207,14 @@ def _stem(given: Path) -> tuple[str, str]:
 def _beside(given: Path, stem: str, endings: Sequence[str]) -> Path | None:
     """Find the first of the files stem + ending that is there, compressed or not."""
     paths = (given.with_name(stem + ending + more) for ending in endings for more in ("", *COMPRESSED))
-    return next((path for path in paths if stat.S_ISREG(mode_of(path))), None)
+    return next((path for path in paths if stat.S_ISREG(file_mode(path))), None)
 
 
-def _find_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> list[Part]:
+def _find_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
     """Find the files in a folder with one subfolder per class."""
-    entries = visible(folder, skipped)
+    entries = list_visible(folder, skipped)
     classes = [entry for entry in entries if entry.is_dir()]
-    inside = [{each.name for each in visible(entry, Counter()) if each.is_dir()} for entry in classes]
+    inside = [{each.name for each in list_visible(entry, Counter()) if each.is_dir()} for entry in classes]
     if len(classes) > 1 and inside[0] and all(names == inside[0] for names in inside):
         raise UserError(
             f"{folder}: its subfolders all hold the same subfolders, so they look like parts, not classes. "
@@ -222,10 +222,10 @@ def _find_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> 
         )
     if len(entries) > len(classes):
         skipped["file beside the class folders"] += len(entries) - len(classes)
-    parts: list[Part] = []
+    parts: list[LabelledFile] = []
     for entry in classes:
         sources = walk_folder(entry, options, skipped)
         if not sources:
             raise UserError(f"{entry}: no text in this class folder. Add examples, or remove it.")
-        parts += [Part(source, entry.name) for source in sources]
+        parts += [LabelledFile(source, entry.name) for source in sources]
     return parts

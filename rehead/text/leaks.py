@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehead.text.data_split import DataSplit, classify_paths, stream_texts
 from rehead.text.documents import ReadOptions
 from rehead.text.duplicates import Duplicates, find_duplicates
-from rehead.text.parts import Part, documents_of, look_at
-from rehead.text.sources import check_use
-from rehead.text.token_counts import TokenCount, estimate_tokens
+from rehead.text.sources import check_options_apply
+from rehead.text.token_counts import TokenCounter, estimate_tokens
 
 if TYPE_CHECKING:
     from rehead.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "p95": 0.95, "
 BARS = 10  # of a histogram, at most
 
 
-def check_parts(
+def check_splits(
     paths: Sequence[str],
     against: Sequence[str],
     options: ReadOptions,
@@ -55,11 +55,11 @@ def check_parts(
 ) -> Report:
     """Read one part, or one and another it is checked against, and report on them; see the module for what leaks."""
     given = [list(paths), list(against)] if against else [list(paths)]
-    parts = [Part(each, to_learn=number == 0) for number, each in enumerate(given)]
-    check_use(set().union(*(look_at(part, options, unlabelled=unlabelled) for part in parts)), options)
-    counts = [TokenCount(tokenizer) for _ in parts]
+    parts = [DataSplit(each, for_training=number == 0) for number, each in enumerate(given)]
+    check_options_apply(set().union(*(classify_paths(part, options, unlabelled=unlabelled) for part in parts)), options)
+    counts = [TokenCounter(tokenizer) for _ in parts]
     texts = chain.from_iterable(
-        count.watch(documents_of(part, options, quiet=quiet)) for part, count in zip(parts, counts, strict=True)
+        count.watch(stream_texts(part, options, quiet=quiet)) for part, count in zip(parts, counts, strict=True)
     )
     found = _Findings(find_duplicates(texts if quiet else _announced(texts)), parts, examples)
     if tokenizer is None:
@@ -87,7 +87,7 @@ def _announced(texts: Iterator[str]) -> Iterator[str]:
         print(f"searching {count:,} documents for duplicates", file=sys.stderr)
 
 
-def _statistics(part: Part, count: TokenCount) -> Report:
+def _statistics(part: DataSplit, count: TokenCounter) -> Report:
     words = np.array(part.words)
     classes = Counter(chain.from_iterable(labels for labels in part.labels if labels is not None))
     return {
@@ -125,7 +125,7 @@ def _histogram(words: np.ndarray[Any, np.dtype[np.int64]]) -> list[Report]:
 class _Findings:
     """Duplicates, told by part. Documents are numbered through all parts; a group is the exact copies of one."""
 
-    def __init__(self, duplicates: Duplicates, parts: list[Part], examples: int) -> None:
+    def __init__(self, duplicates: Duplicates, parts: list[DataSplit], examples: int) -> None:
         self.duplicates, self.parts, self.examples = duplicates, parts, examples
         self.starts = np.cumsum([0, *map(len, parts)]).tolist()
         self.first: list[int] = duplicates.first.tolist()

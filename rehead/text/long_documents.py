@@ -45,7 +45,7 @@ class Pieces(NamedTuple):
         return np.concatenate((ids[start : start + head], ids[len(ids) - tail :]))
 
 
-def cut_long(lengths: NDArray[np.int64], limit: int, rule: LongRule) -> Pieces:
+def split_long(lengths: NDArray[np.int64], limit: int, rule: LongRule) -> Pieces:
     """Cut the documents that are longer than `limit`, as the rule says."""
     import numpy as np
 

@@ -36,7 +36,7 @@ def shuffled(positions: NDArray[np.int64], n: int, *key: int | NDArray[np.int64]
     half = np.uint64(max(1, ((n - 1).bit_length() + 1) // 2))  # bits in each half of an index
     low = (np.uint64(1) << half) - np.uint64(1)
     each_round = np.arange(1, ROUNDS + 1, dtype=np.uint64)[:, None]
-    keys = _mix(number(*key) + each_round * GOLDEN)  # (rounds, 1 or positions)
+    keys = _mix(random_bits(*key) + each_round * GOLDEN)  # (rounds, 1 or positions)
     keys = np.broadcast_to(keys, (ROUNDS, len(positions)))
 
     found = positions.astype(np.uint64)
@@ -50,7 +50,7 @@ def shuffled(positions: NDArray[np.int64], n: int, *key: int | NDArray[np.int64]
     return found.astype(np.int64)
 
 
-def number(*key: int | NDArray[np.int64]) -> NDArray[np.uint64]:
+def random_bits(*key: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     """Give a number of 64 bits that depends on the key and on nothing else."""
     mixed = np.zeros(np.broadcast_shapes(*(np.shape(part) for part in key)) or (1,), np.uint64)
     for part in key:
@@ -60,14 +60,14 @@ def number(*key: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     return mixed
 
 
-def places(step: int, batch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
+def step_indices(step: int, batch: int, rank: int = 0, world: int = 1) -> NDArray[np.int64]:
     """Give the places in the endless sequence that a rank takes at a step."""
     if step < 0 or batch < 1:
         raise ValueError(f"step {step} of {batch} things: steps count from 0, and a batch has at least one")
-    return np.arange(step * batch, (step + 1) * batch)[part_of(batch, rank, world)]
+    return np.arange(step * batch, (step + 1) * batch)[shard_slice(batch, rank, world)]
 
 
-def part_of(size: int, rank: int, world: int) -> slice:
+def shard_slice(size: int, rank: int, world: int) -> slice:
     """Give the part of `size` things that falls to a rank: in order, and as even as can be."""
     if not 0 <= rank < world:
         raise ValueError(f"rank {rank} of {world}")

@@ -29,8 +29,8 @@ from typing import Any
 
 from rehead.errors import UserError
 from rehead.text.decoding import CHUNK, InputFile, line_blocks, utf8_size
-from rehead.text.documents import TABLES, Document, ReadOptions, check_values, place
-from rehead.text.sources import Given, Source, check_use, find_sources
+from rehead.text.documents import TABLES, Document, ReadOptions, check_values, location
+from rehead.text.sources import InputPath, Source, check_options_apply, find_sources
 from rehead.text.tables import Row, csv_rows, json_rows, parquet_rows
 
 
@@ -38,16 +38,16 @@ class Texts:
     """The documents of some files: re-iterable, streaming, in a stable order. One iteration at a time."""
 
     def __init__(
-        self, paths: Iterable[Given] | Given, options: ReadOptions | None = None, *, check: bool = True
+        self, paths: Iterable[InputPath] | InputPath, options: ReadOptions | None = None, *, check: bool = True
     ) -> None:
-        """Find the files. With `check`, refuse options that apply to none of them: see `sources.check_use`."""
+        """Find the files. With `check`, refuse options that apply to none of them (`sources.check_options_apply`)."""
         self.options = ReadOptions() if options is None else options
         check_values(self.options)
         self._left_out: Counter[str] = Counter()
         self.files = find_sources(paths, self.options, self._left_out)
         "What will be read, in this order."
         if check:
-            check_use({source.format for source in self.files}, self.options)
+            check_options_apply({source.format for source in self.files}, self.options)
         self.skipped = Counter(self._left_out)
         "Reason → how often, for what the last iteration left out: see `documents.describe_skipped`."
         self.total_bytes = sum(source.size for source in self.files)
@@ -69,13 +69,13 @@ class Texts:
         if not anything:
             raise UserError(f"{self.files[0].name}: no text is left: all that was found is empty.")
 
-    def each_file(self, *, whole: bool = False) -> Iterator[tuple[Source, Iterator[Row]]]:
-        """Give every file with its rows, empty ones and blank lines among them; `whole` as in `read_rows`."""
+    def each_file(self, *, all_columns: bool = False) -> Iterator[tuple[Source, Iterator[Row]]]:
+        """Give every file with its rows, empty ones and blank lines among them; `all_columns` as in `read_rows`."""
         self.skipped = Counter(self._left_out)
         self._finished_bytes = 0
         for source in self.files:
             with InputFile(source.path, source.name) as self._reading:
-                yield source, read_rows(self._reading, source.format, self.options, whole=whole)
+                yield source, read_rows(self._reading, source.format, self.options, all_columns=all_columns)
             self._reading = None
             self._finished_bytes += source.size
 
@@ -102,20 +102,20 @@ def _what_counts(kind: str, options: ReadOptions) -> tuple[object, ...]:
 
 
 def read_rows(
-    file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False, whole: bool = False
+    file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False, all_columns: bool = False
 ) -> Iterator[Row]:
     """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None.
 
-    With `whole`, all columns of the row stand in the place of the label; plain text has one, called text.
+    With `all_columns`, all columns of the row stand in the place of the label; plain text has one, called text.
     """
     if kind in ("csv", "tsv"):
-        return csv_rows(file, options, kind, labelled=labelled, whole=whole)
+        return csv_rows(file, options, kind, labelled=labelled, all_columns=all_columns)
     if kind == "jsonl":
-        return json_rows(file, options, labelled=labelled, whole=whole)
+        return json_rows(file, options, labelled=labelled, all_columns=all_columns)
     if kind == "parquet":
-        return parquet_rows(file, options, labelled=labelled, whole=whole)
+        return parquet_rows(file, options, labelled=labelled, all_columns=all_columns)
     rows = _text_rows(file, kind, options)
-    return ((line, text, {"text": text}) for line, text, _ in rows) if whole else rows
+    return ((line, text, {"text": text}) for line, text, _ in rows) if all_columns else rows
 
 
 def _text_rows(file: InputFile, kind: str, options: ReadOptions) -> Iterator[Row]:
@@ -188,19 +188,19 @@ def _block_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
 
 
 def _file_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
-    whole: list[str] = []
+    lines_read: list[str] = []
     size = 0
     for _, lines in line_blocks(file, options.document_limit):
-        whole += lines
+        lines_read += lines
         size += sum(map(utf8_size, lines)) + len(lines)
         if size > options.document_limit + 1:
             raise _too_long(file.name, 1, "file", options)
-    yield 1, "\n".join(whole).rstrip("\n"), None
+    yield 1, "\n".join(lines_read).rstrip("\n"), None
 
 
 def _too_long(name: str, line: int, unit: str, options: ReadOptions) -> UserError:
     return UserError(
-        f"{place(name, line)}: the {unit} is longer than {options.max_document_mb:g} MB. "
+        f"{location(name, line)}: the {unit} is longer than {options.max_document_mb:g} MB. "
         "Cut it into documents (see --documents), or allow longer ones with --max-document-mb."
     )
 
@@ -210,5 +210,5 @@ def _leave_out(source: Source, line: int, count: int, options: ReadOptions, skip
         advice = "Drop such texts with --skip-empty"
         if source.format == "txt" and options.documents in (None, "line"):
             advice += "; if blank lines separate documents, say --documents block"
-        raise UserError(f"{place(source.name, line, source.format)}: empty text. {advice}.")
+        raise UserError(f"{location(source.name, line, source.format)}: empty text. {advice}.")
     skipped["empty text"] += count

@@ -18,7 +18,7 @@ from rehead.errors import UserError
 from rehead.text.decoding import InputFile, line_blocks
 from rehead.text.documents import TABLES, ReadOptions
 from rehead.text.readers import Texts
-from rehead.text.sources import Given
+from rehead.text.sources import InputPath
 from rehead.text.tables import TEXT_NAMES, column_names
 
 FILE = "file"  # the column that names the file, where several are read
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 class Records:
     """The rows of a file, or of all files in a folder: re-iterable, streaming, in a stable order."""
 
-    def __init__(self, given: Given, options: ReadOptions) -> None:
+    def __init__(self, given: InputPath, options: ReadOptions) -> None:
         """Find the files, and refuse options that apply to none of them."""
         self.texts = Texts(given, options)
         self.options = options
@@ -72,7 +72,7 @@ class Records:
         return None
 
     def __iter__(self) -> Iterator[Record]:
-        for source, rows in self.texts.each_file(whole=True):
+        for source, rows in self.texts.each_file(all_columns=True):
             table = source.format in TABLES
             blank = range(0)  # lines of a plain text file: documents, if they are not its last lines
             for line, text, own in rows:

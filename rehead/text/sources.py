@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from rehead.errors import UserError
-from rehead.text.documents import TABLES, ReadOptions, described, format_of
+from rehead.text.documents import TABLES, ReadOptions, describe_value, format_of
 
 KNOWN = ".txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
 
@@ -54,19 +54,19 @@ class Source:
 
 
 # What may be given to be read: a name, or a file that was found before.
-Given = str | Path | Source
+InputPath = str | Path | Source
 
 
-def find_sources(paths: Iterable[Given] | Given, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
+def find_sources(paths: Iterable[InputPath] | InputPath, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
     """Expand folders and globs; count in `skipped` what is left out; complain of what is not there."""
     found: list[Source] = []
-    for given in named(paths):
+    for given in list_inputs(paths):
         found += _expand(given, options, skipped)
     seen: set[Path] = set()
     return [source for source in found if source.is_new(seen, skipped)]
 
 
-def named(paths: Iterable[Given] | Given) -> list[str | Source]:
+def list_inputs(paths: Iterable[InputPath] | InputPath) -> list[str | Source]:
     """List what the user named, which must be something."""
     several: object = [paths] if isinstance(paths, str | Path | Source) else paths
     if isinstance(several, bytes) or not isinstance(several, Iterable):
@@ -85,16 +85,16 @@ def named(paths: Iterable[Given] | Given) -> list[str | Source]:
 
 def _no_name(given: object) -> UserError:
     return UserError(
-        f"paths: {described(given)} names no file. Give a file, a folder or a glob, as str or Path, or a list of these."
+        f"paths is {describe_value(given)}. Expected a file, folder or glob, as str or Path, or a list of these."
     )
 
 
-def read_once(given: Given) -> bool:
+def is_stream(given: InputPath) -> bool:
     """Tell whether the name is one of standard input or of a pipe, which is empty once it has been read."""
-    return given == "-" or (not isinstance(given, Source) and stat.S_ISFIFO(mode_of(Path(given))))
+    return given == "-" or (not isinstance(given, Source) and stat.S_ISFIFO(file_mode(Path(given))))
 
 
-def mode_of(path: Path) -> int:
+def file_mode(path: Path) -> int:
     """Tell what kind of file is there; 0: none, or none that may be looked at."""
     try:
         return path.stat().st_mode
@@ -102,20 +102,20 @@ def mode_of(path: Path) -> int:
         return 0
 
 
-def hold(given: Given, options: ReadOptions) -> str | Source:
+def spool(given: InputPath, options: ReadOptions) -> str | Source:
     """Copy what can be read only once, so that it can be looked at, then read; anything else stays a name.
 
     What is returned can be given wherever a name can.
     """
-    (name,) = named(given)
-    if isinstance(name, Source) or not read_once(name):
+    (name,) = list_inputs(given)
+    if isinstance(name, Source) or not is_stream(name):
         return name
     if name == "-":
         return _copied(name, sys.stdin.buffer, options.input_format or "txt")
     return file_source(name, options)
 
 
-def check_use(formats: Collection[str], options: ReadOptions) -> None:
+def check_options_apply(formats: Collection[str], options: ReadOptions) -> None:
     """Refuse an option that does not apply to any of the formats."""
     delimited = ("csv", "tsv")
     uses = {"documents": ("txt",), "text_column": TABLES, "label_column": TABLES}
@@ -128,7 +128,7 @@ def check_use(formats: Collection[str], options: ReadOptions) -> None:
             )
 
 
-def listed(given: str, skipped: Counter[str]) -> list[Path] | None:
+def list_files(given: str, skipped: Counter[str]) -> list[Path] | None:
     """List the files in a folder, at any depth, or those that a glob matches; None: it is a file by itself."""
     path = Path(given)
     try:
@@ -146,7 +146,7 @@ def walk_folder(folder: Path, options: ReadOptions, skipped: Counter[str]) -> li
     return _known(_files_below(folder, skipped), options, skipped)
 
 
-def visible(folder: Path, skipped: Counter[str]) -> list[Path]:
+def list_visible(folder: Path, skipped: Counter[str]) -> list[Path]:
     """List a folder, sorted; hidden files and folders are counted and left out."""
     try:
         paths = sorted(folder.iterdir())
@@ -182,13 +182,13 @@ def count_unknown(path: Path, skipped: Counter[str]) -> None:
 
 
 def _expand(given: str | Source, options: ReadOptions, skipped: Counter[str]) -> list[Source]:
-    held = hold(given, options)
+    held = spool(given, options)
     if isinstance(held, Source):
         return [held]
-    files = listed(held, skipped)
+    files = list_files(held, skipped)
     if files is None:
         return [file_source(held, options)]
-    if not stat.S_ISDIR(mode_of(Path(held))):  # a glob: what it matches is meant to be read
+    if not stat.S_ISDIR(file_mode(Path(held))):  # a glob: what it matches is meant to be read
         return [file_source(str(each), options) for each in files]
     found = _known(files, options, skipped)
     if not found:
@@ -216,7 +216,7 @@ def _files_below(folder: Path, skipped: Counter[str]) -> list[Path]:
             skipped["folder linked twice"] += 1
             return
         seen.add(real)
-        for path in visible(at, skipped):
+        for path in list_visible(at, skipped):
             if path.is_dir():
                 walk(path)
             elif path.is_file():

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rehead.text.words import ALONE, BETWEEN
+from rehead.text.word_hashes import NON_WORD, UNSPACED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,11 +24,11 @@ Span = tuple[int, int]
 "Begin and end, in characters; the end is exclusive."
 
 PICTURES = "\u2190-\u2bff\ufe00-\ufe0f\U0001f000-\U0001fbff"  # arrows, dingbats, emoji, and what varies them
-LETTER = rf"[^\s{BETWEEN}{ALONE}{PICTURES}]"
-SEEN_WORD = re.compile(rf"[{ALONE}]|{LETTER}+(?:['’-]{LETTER}+)*|(?:(?!{LETTER}|[{ALONE}])\S)+")
+LETTER = rf"[^\s{NON_WORD}{UNSPACED}{PICTURES}]"
+WORD = re.compile(rf"[{UNSPACED}]|{LETTER}+(?:['’-]{LETTER}+)*|(?:(?!{LETTER}|[{UNSPACED}])\S)+")
 
 
-class Touch(NamedTuple):
+class Alignment(NamedTuple):
     """Which tokens touch which words: pairs, in the order of the tokens, and of the words within one."""
 
     token: Ints
@@ -37,10 +37,10 @@ class Touch(NamedTuple):
 
 def word_spans(text: str) -> list[Span]:
     """Find the words of a text, in their order."""
-    return [found.span() for found in SEEN_WORD.finditer(text)]
+    return [found.span() for found in WORD.finditer(text)]
 
 
-def touching(tokens: Sequence[Span], words: Sequence[Span]) -> Touch:
+def align_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> Alignment:
     """Find which tokens of a text have characters of which words; white space around a token counts for nothing."""
     import numpy as np
 
@@ -50,4 +50,4 @@ def touching(tokens: Sequence[Span], words: Sequence[Span]) -> Touch:
     count = np.maximum(last - first, 0)
     token = np.repeat(np.arange(len(pieces)), count)
     before = np.cumsum(count) - count
-    return Touch(token, np.arange(len(token)) - np.repeat(before - first, count))
+    return Alignment(token, np.arange(len(token)) - np.repeat(before - first, count))

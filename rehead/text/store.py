@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rehead.disk import read_signed, sha256, whole_directory, write_signed
+from rehead.disk import atomic_directory, read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError, UserError
 from rehead.progress import progress
 from rehead.text.documents import describe_skipped
-from rehead.text.encoding import encoded
+from rehead.text.encoding import encode_stream
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 
@@ -49,7 +49,7 @@ class TokenStore:
         self.description = description
         self.fingerprint: str = description["fingerprint"]
         self.vocab_size: int = description["vocab_size"]
-        self.end_mark: int = description["end_mark"]
+        self.eos: int = description["end_mark"]
         self.ids: Ids = np.memmap(directory / IDS, dtype=description["dtype"], mode="r")
         "The ids of all documents, each followed by the end mark. (tokens,)"
         self.offsets: NDArray[np.int64] = np.memmap(directory / OFFSETS, dtype=np.int64, mode="r")
@@ -110,7 +110,7 @@ def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, qu
             if alone:
                 for left_over in directory.parent.glob(f".{directory.name}.*.partial"):  # of a builder that was killed
                     shutil.rmtree(left_over, ignore_errors=True)
-            with whole_directory(directory, replace=(IDS, OFFSETS, DESCRIPTION)) as made:
+            with atomic_directory(directory, replace=(IDS, OFFSETS, DESCRIPTION)) as made:
                 _write(texts, tokenizer, made, wanted, quiet=quiet)
             if texts.skipped and not quiet:
                 print(f"left out: {describe_skipped(texts.skipped)}", file=sys.stderr)
@@ -144,7 +144,7 @@ def _read_description(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DamagedError(f"{directory} is not a token store: it has no {DESCRIPTION}.")
     try:
-        description = read_signed(path)
+        description = read_checksummed_json(path)
     except DamagedError:
         raise DamagedError(f"{path} is damaged. Delete {directory} and encode the text again.") from None
     if description.get("format") != FORMAT:
@@ -164,11 +164,11 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         progress("encoding", texts.total_bytes, unit="B", quiet=quiet) as bar,
     ):
         offsets_file.write(np.zeros(1, np.int64))
-        for ids, ends, bytes_read in encoded(texts, tokenizer, dtype):
+        for ids, ends, bytes_read in encode_stream(texts, tokenizer, dtype):
             ids_file.write(ids)
             offsets_file.write(tokens + ends)
             tokens, documents = tokens + len(ids), documents + len(ends)
-            bar.reach(bytes_read)
+            bar.update(bytes_read)
     if not documents:
         raise UserError("There is no document to encode.")
     description = {
@@ -181,7 +181,7 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
         "dtype": np.dtype(dtype).name,
         "files": {IDS: ids_file.description(), OFFSETS: offsets_file.description()},
     }
-    write_signed(directory / DESCRIPTION, description)
+    write_checksummed_json(directory / DESCRIPTION, description)
 
 
 class _HashedFile:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from rehead.errors import UserError
 from rehead.text.decoding import InputFile, line_blocks, line_ends, utf8_size
-from rehead.text.documents import ReadOptions, place
+from rehead.text.documents import ReadOptions, location
 
 # In order of priority: a file with both "text" and "title" has its text in "text".
 # fmt: off
@@ -79,7 +79,7 @@ def find_columns(columns: Sequence[str], options: ReadOptions, at: str, *, label
 
 
 def csv_rows(
-    file: InputFile, options: ReadOptions, kind: str, *, labelled: bool = False, whole: bool = False
+    file: InputFile, options: ReadOptions, kind: str, *, labelled: bool = False, all_columns: bool = False
 ) -> Iterator[Row]:
     """Read a csv or tsv file."""
     delimiter = options.delimiter_in(kind)
@@ -88,9 +88,11 @@ def csv_rows(
     for line, fields in _csv_records(file, options.document_limit, delimiter, options.no_quotes):
         if not header:
             header = fields
-            at = _header_columns(header, options, place(file.name, line, kind), delimiter, labelled) if header else []
-            if whole:
-                _check_names(header, place(file.name, line, kind))
+            at = (
+                _header_columns(header, options, location(file.name, line, kind), delimiter, labelled) if header else []
+            )
+            if all_columns:
+                _check_names(header, location(file.name, line, kind))
         elif not fields:
             yield line, None, None
         elif len(fields) != len(header):
@@ -100,16 +102,18 @@ def csv_rows(
                 else f"Put quotes around a field that holds a {_spelt(delimiter)} or a line break."
             )
             raise UserError(
-                f"{place(file.name, line, kind)}: {_count(len(fields), 'field')}, but the header names {len(header)} "
-                f"({list_columns(header)}). {advice}"
+                f"{location(file.name, line, kind)}: {_count(len(fields), 'field')}, but the header names "
+                f"{len(header)} ({list_columns(header)}). {advice}"
             )
-        elif whole:
+        elif all_columns:
             yield line, fields[at[0]], dict(zip(header, fields, strict=True))
         else:
             yield line, fields[at[0]], fields[at[1]] if labelled else None
 
 
-def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool = False, whole: bool = False) -> Iterator[Row]:
+def json_rows(
+    file: InputFile, options: ReadOptions, *, labelled: bool = False, all_columns: bool = False
+) -> Iterator[Row]:
     """Read a file with one JSON object per line."""
     records = _json_records(file, options.document_limit)
     first, chosen = _json_columns(records, file.name, options, labelled)
@@ -117,7 +121,7 @@ def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool = False, 
         if record is None:
             yield number, None, None
             continue
-        at = place(file.name, number, "jsonl")
+        at = location(file.name, number, "jsonl")
         if chosen[0] not in record:
             raise UserError(
                 f"{at}: no {_clipped(chosen[0])!r} in this object. There are: {list_columns(list(record))}. "
@@ -130,31 +134,31 @@ def json_rows(file: InputFile, options: ReadOptions, *, labelled: bool = False, 
             )
         text = _text(record[chosen[0]], at)
         if "\\u" in line:
-            check_whole(text, at)
-        yield number, text, record if whole else record.get(chosen[1]) if labelled else None
+            check_surrogates(text, at)
+        yield number, text, record if all_columns else record.get(chosen[1]) if labelled else None
 
 
 def parquet_rows(
-    file: InputFile, options: ReadOptions, *, labelled: bool = False, whole: bool = False
+    file: InputFile, options: ReadOptions, *, labelled: bool = False, all_columns: bool = False
 ) -> Iterator[Row]:
     """Read a parquet file."""
     number = 1
     with _parquet(file, lambda: number) as table:
         columns = list(table.schema_arrow.names)
         chosen = [columns[each] for each in find_columns(columns, options, file.name, labelled=labelled)]
-        read = columns if whole else chosen
+        read = columns if all_columns else chosen
         _check_names([name for name in columns if name in read], file.name)
         total = max(1, table.metadata.num_rows)
         size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
         for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=read):
             texts = batch.column(chosen[0]).to_pylist()
-            if whole:
+            if all_columns:
                 more = batch.to_pylist()
             else:
                 more = batch.column(chosen[1]).to_pylist() if labelled else [None] * len(texts)
             for row, (value, label) in enumerate(zip(texts, more, strict=True), number):
-                at = place(file.name, row, "parquet")
+                at = location(file.name, row, "parquet")
                 if utf8_size(text := _text(value, at)) > options.document_limit:
                     raise UserError(f"{at}: the text is longer than --max-document-mb allows. Cut it, or allow more.")
                 yield row, text, label
@@ -268,7 +272,7 @@ def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -
         else:
             what, advice = "the quote that opens here is not closed, or the row", f"Close the quote, {PLAIN_QUOTES}"
         return UserError(
-            f"{place(file.name, begin + (opened[0] if opened else 0), 'csv')}: {what} goes on for more than "
+            f"{location(file.name, begin + (opened[0] if opened else 0), 'csv')}: {what} goes on for more than "
             f"{limit / 1e6:g} MB. {advice}, or allow longer rows with --max-document-mb."
         )
 
@@ -281,8 +285,8 @@ def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -
         except csv.Error as error:
             opened = _open_quote(lines, delimiter)
             if opened is None or no_quotes:
-                raise UserError(f"{place(file.name, begin, 'csv')}: cannot be read as csv ({error}).") from error
-            at = place(file.name, begin + opened[0], "csv")
+                raise UserError(f"{location(file.name, begin, 'csv')}: cannot be read as csv ({error}).") from error
+            at = location(file.name, begin + opened[0], "csv")
             if opened[1] and opened[1] in SEPARATORS:
                 raise UserError(
                     f"{at}: a quoted field ends with a {_spelt(opened[1])} after it. If that separates the columns, "
@@ -333,7 +337,7 @@ def _json_records(file: InputFile, limit: int) -> Iterator[Record]:
     for first, lines in line_blocks(file, limit):
         for number, line in enumerate(lines, first):
             blank = not line or line.isspace()
-            yield number, line, None if blank else _json_object(line, place(file.name, number, "jsonl"))
+            yield number, line, None if blank else _json_object(line, location(file.name, number, "jsonl"))
 
 
 def _json_columns(
@@ -358,7 +362,7 @@ def _json_columns(
         if unknown is None or not record.keys() <= keys.keys():
             keys.update(dict.fromkeys(record))
             columns = list(keys)
-            at = place(name, lines[0], "jsonl")
+            at = location(name, lines[0], "jsonl")
             try:
                 return taken, [columns[each] for each in find_columns(columns, options, at, labelled=labelled)]
             except UnknownColumnError as error:
@@ -381,7 +385,7 @@ def _json_object(line: str, at: str) -> dict[str, Any]:
     return record
 
 
-def check_whole(text: str, at: str) -> None:
+def check_surrogates(text: str, at: str) -> None:
     """Refuse half a surrogate pair, which JSON can write as an escape and which no encoder would take later."""
     try:
         text.encode()

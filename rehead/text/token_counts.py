@@ -19,7 +19,7 @@ SAMPLE_CHARACTERS = 1_000_000
 BATCH = 1024  # texts encoded at once
 
 
-class TokenCount:
+class TokenCounter:
     """The tokens of texts that go past, by a tokenizer; without one, a sample of the texts, evenly spread over them."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
@@ -56,7 +56,7 @@ class TokenCount:
             self._stride *= 2
 
 
-def estimate_tokens(counts: list[TokenCount]) -> None:
+def estimate_tokens(counts: list[TokenCounter]) -> None:
     """Estimate what could not be counted, with one vocabulary, that of the first part, for all parts."""
     from rehead.text.vocabulary import train_tokenizer
 

@@ -1,7 +1,7 @@
 """A tokenizer: text to ids and back, with the special tokens where the rest of the house expects them.
 
 `Tokenizer` wraps a `tokenizers.Tokenizer`, that is, a `tokenizer.json`, wherever it came from: trained here
-(`rehead.text.vocabulary`), brought by the user, or made out of a SentencePiece model (`rehead.text.pieces`).
+(`rehead.text.vocabulary`), brought by the user, or made out of a SentencePiece model (`rehead.text.sentencepiece`).
 
 Three rules hold for all of them:
 
@@ -90,8 +90,8 @@ class Tokenizer:
 
     @classmethod
     def from_sentencepiece(cls, model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:
-        """Make one out of a SentencePiece model and its dictionary: see `rehead.text.pieces`."""
-        from rehead.text.pieces import read_sentencepiece
+        """Make one out of a SentencePiece model and its dictionary: see `rehead.text.sentencepiece`."""
+        from rehead.text.sentencepiece import read_sentencepiece
 
         return read_sentencepiece(model, dict_txt)
 
@@ -179,7 +179,7 @@ class Tokenizer:
         text: str = self.inner.decode([int(each) for each in ids], skip_special_tokens=True)
         return text
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Name the vocabulary entries that stand behind ids; an id without one gives an empty name."""
         return [self.inner.id_to_token(int(each)) or "" for each in ids]
 
@@ -188,16 +188,16 @@ class Tokenizer:
 
         A token that is a part of a character has no text; it stays the piece it is.
         """
-        pieces = self.pieces(ids)
+        pieces = self.tokens(ids)
         if type(self.inner.decoder).__name__ != "ByteLevel":
             return pieces
         texts = [self.inner.decoder.decode([piece]) for piece in pieces]
         return [piece if "\ufffd" in text else text for piece, text in zip(pieces, texts, strict=True)]
 
-    def marks(self) -> list[int]:
+    def special_ids(self) -> list[int]:
         """Give the ids below `vocab_size` that stand for no text: every special token, and numbers without a piece."""
         special = {number for number, added in self.inner.get_added_tokens_decoder().items() if added.special}
-        return [each for each, piece in enumerate(self.pieces(range(self.vocab_size))) if not piece or each in special]
+        return [each for each, piece in enumerate(self.tokens(range(self.vocab_size))) if not piece or each in special]
 
     def ids_of(self, pieces: Iterable[str]) -> list[int]:
         """Look vocabulary entries up; those that are not there become the unknown token."""

@@ -6,7 +6,7 @@
       state.json              the rest of the loop's state: step, tokens, seconds, best validation
       MANIFEST.json           sha256 of each file, and its own
 
-A checkpoint is there whole or not at all (`rehead.disk.whole_directory`). Resuming uses the newest one whose digests
+A checkpoint is there whole or not at all (`rehead.disk.atomic_directory`). Resuming uses the newest one whose digests
 match; damaged ones are reported and skipped. Data order and dropout are functions of the step number, so there is no
 state of a random generator to save.
 """
@@ -24,7 +24,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rehead.disk import file_inside, read_json, read_signed, refused, sha256, whole_directory, write_json, write_signed
+from rehead.disk import (
+    atomic_directory,
+    file_inside,
+    os_error_in,
+    read_checksummed_json,
+    read_json,
+    sha256,
+    write_checksummed_json,
+    write_json,
+)
 from rehead.errors import DamagedError
 
 FORMAT = 1
@@ -53,22 +62,22 @@ def name(step: int) -> str:
 def save(checkpoint: Checkpoint, folder: Path) -> Path:
     """Write a checkpoint into the folder of checkpoints, named after its step."""
     path = folder / name(checkpoint.state["step"])
-    with whole_directory(path, replace=(*FILES, MANIFEST)) as directory:
+    with atomic_directory(path, replace=(*FILES, MANIFEST)) as directory:
         try:
             save_file(_ready(checkpoint.model), directory / MODEL)
             save_file(_ready(checkpoint.optimizer), directory / OPTIMIZER)
         except SafetensorError as error:
-            raise refused(error) from error
+            raise os_error_in(error) from error
         write_json(directory / STATE, checkpoint.state)
         digests = {file: sha256(directory / file) for file in FILES}
-        write_signed(directory / MANIFEST, {"format": FORMAT, "files": digests})
+        write_checksummed_json(directory / MANIFEST, {"format": FORMAT, "files": digests})
     return path
 
 
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint, or raise `DamagedError`."""
     try:
-        manifest = read_signed(file_inside(path, MANIFEST))
+        manifest = read_checksummed_json(file_inside(path, MANIFEST))
         if manifest.get("format") != FORMAT:
             raise DamagedError(f"{path}: format {manifest.get('format')} is not known; this version reads {FORMAT}.")
         for file in FILES:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rehead.disk import check_free, read_signed, write_signed
+from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 
 TOKENS, TOKENIZER = "tokens", "tokenizer.json"
@@ -33,7 +33,7 @@ def create_directory(out: Path, *, overwrite: bool) -> None:
             "or choose another name."
         )
     left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
-    check_free(out, (*OURS, *left, REPLACED) if overwrite else None)
+    check_overwrite(out, (*OURS, *left, REPLACED) if overwrite else None)
     if out.is_dir():
         _set_aside(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def create_directory(out: Path, *, overwrite: bool) -> None:
 def read_description(out: Path, name: str, *, asked: bool) -> dict[str, Any] | None:
     """Read the description of a run to resume; None if it never started. `asked`: --resume was given."""
     if (out / name).exists():
-        return read_signed(out / name)
+        return read_checksummed_json(out / name)
     if (out / "config.json").exists():
         raise UserError(f"{out} is finished: there is nothing to resume. Start another with another --out.")
     if asked:
@@ -70,7 +70,7 @@ def _shown(name: str, value: object) -> str:
 def write_description(out: Path, name: str, asked: Mapping[str, Any]) -> None:
     """Write the description of a run."""
     beside = out / f".{name}.partial"
-    write_signed(beside, dict(asked))
+    write_checksummed_json(beside, dict(asked))
     beside.replace(out / name)
 
 

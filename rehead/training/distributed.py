@@ -45,11 +45,11 @@ class World:
     "Whether torchrun started this process again after another had died."
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the process that writes and speaks."""
         return self.rank == 0
 
-    def total(self, numbers: list[float]) -> list[float]:
+    def all_reduce(self, numbers: list[float]) -> list[float]:
         """Add up what every process counted; all of them get the sums."""
         if self.size == 1:
             return numbers
@@ -57,14 +57,14 @@ class World:
         torch.distributed.all_reduce(sums)
         return [float(each) for each in sums]
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Go on when all have come here."""
         if self.size > 1:
             torch.distributed.barrier()
 
 
 @contextmanager
-def world(device: DeviceName = "auto") -> Iterator[World]:
+def join_processes(device: DeviceName = "auto") -> Iterator[World]:
     """Join the processes that torchrun started, or be alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -75,20 +75,20 @@ def world(device: DeviceName = "auto") -> Iterator[World]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    _meet(backend, size)
+    _init_process_group(backend, size)
     try:
         joined = World(torch.distributed.get_rank(), size, place)
         # Only the machine on which a process died counts the restart.
-        yield dataclasses.replace(joined, restarted=joined.total([float(_restarts() > 0)]) > [0.0])
+        yield dataclasses.replace(joined, restarted=joined.all_reduce([float(_restarts() > 0)]) > [0.0])
     except RuntimeError as error:
-        if not _is_gone(error):
+        if not _is_peer_failure(error):
             raise
         raise UserError("Another process of this run has ended, and this one with it. See what it said.") from error
     finally:
         torch.distributed.destroy_process_group()
 
 
-def _meet(backend: str, size: int) -> None:
+def _init_process_group(backend: str, size: int) -> None:
     """Find the other processes.
 
     torchrun keeps one store for all its restarts, and a process that is started again may find the address of one that
@@ -106,7 +106,7 @@ def _meet(backend: str, size: int) -> None:
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
 
 
-def _is_gone(error: RuntimeError) -> bool:
+def _is_peer_failure(error: RuntimeError) -> bool:
     """Tell whether this is what gloo or NCCL says when a process that it talks to is gone."""
     said = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
     return any(words in str(error) for words in said)
@@ -170,7 +170,7 @@ def gather_model(model: Model, *, sharded: bool) -> Model:
     """Bring a model together that may be spread over the processes; all of them must ask for it."""
     if not sharded:
         return model
-    state = {name: whole(each).cpu() for name, each in model.state_dict().items()}
+    state = {name: full_tensor(each).cpu() for name, each in model.state_dict().items()}
     gathered = Model(model.config, model.head_config)
     gathered.load_state_dict(state)
     return gathered
@@ -181,24 +181,24 @@ def gather_parameters(module: nn.Module) -> None:
     for part in module.modules():
         for name, each in part.named_parameters(recurse=False):
             if hasattr(each, "full_tensor"):
-                part.register_parameter(name, nn.Parameter(whole(each.detach()).cpu(), each.requires_grad))
+                part.register_parameter(name, nn.Parameter(full_tensor(each.detach()).cpu(), each.requires_grad))
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Bring a tensor together that may be spread over the processes; all of them must ask for it."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()
 
 
-def gathered(tensor: Tensor, *, keep: bool) -> Tensor:
+def gather_tensor(tensor: Tensor, *, keep: bool) -> Tensor:
     """Bring a spread tensor together in main memory, or only help others to: a device may not hold many whole ones."""
     if not hasattr(tensor, "full_tensor"):
         return tensor.detach()
-    full = whole(tensor).detach()
+    full = full_tensor(tensor).detach()
     return full.cpu() if keep else torch.empty(0)
 
 
-def spread_like(tensor: Tensor, like: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Spread a whole tensor over the processes as another one is."""
     mesh = getattr(like, "device_mesh", None)
     if mesh is None:

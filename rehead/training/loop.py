@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from rehead.errors import DamagedError, UserError
 from rehead.progress import Progress, amount, progress
-from rehead.text.order import number
+from rehead.text.order import random_bits
 from rehead.text.random_streams import Stream
 from rehead.training import checkpoint
 from rehead.training.budget import Budget, Schedule
@@ -37,7 +37,7 @@ from rehead.training.distributed import (
     check_compiler,
     gather_model,
     gather_parameters,
-    gathered,
+    gather_tensor,
     has_bfloat16,
     replicate,
     shard,
@@ -90,16 +90,16 @@ def train(
     state = State() if found is None else state_of(found)
     if resume:
         say("there is no checkpoint yet: starting from step 0" if found is None else f"resuming at step {state.step:,}")
-    if world.total([float(state.step)]) != [float(state.step * world.size)]:
+    if world.all_reduce([float(state.step)]) != [float(state.step * world.size)]:
         raise UserError(f"{folder} is not the same for all processes. --out must be a directory that they share.")
     record = None
-    if world.first and folder is not None and directory is not None:
+    if world.is_main and folder is not None and directory is not None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint.clear_leftovers(folder)
         checkpoint.clear_after(folder, state.step)
         record = MetricsLog(directory / "metrics.jsonl", state.lines)
         state.lines = record.lines
-    world.wait()
+    world.barrier()
     with stop_signals() as stopping:
         for place, phase in enumerate(phases):
             if place < state.phase:
@@ -142,7 +142,7 @@ class _Training:
         self.objective, self.budget, self.patience = phase.objective, phase.budget, phase.patience
         self.state, self.options, self.world = state, options, world
         self.folder, self.record, self.stopping = folder, record, stopping
-        self.quiet = quiet or not world.first
+        self.quiet = quiet or not world.is_main
         self.what, self.last = phase.objective.name, True
         self.schedule = Schedule(options.warmup_ratio, options.decay_ratio)
         self.parts = options.accumulate * world.size
@@ -214,12 +214,12 @@ class _Training:
                 if state.phase_step % LOG_EVERY == 0 or self._fraction() >= 1 or self._validation_is_due():
                     spent = time.perf_counter() - began
                     self._write_line(bar, norm, (state.tokens - began_tokens) / max(spent, 1e-9))
-                bar.reach(self._done())
+                bar.update(self._done())
                 self._validate_if_due()
                 self._save_if_due()
             if self.last:
                 self._save()
-        if self.world.first and self.last and self.folder is not None:
+        if self.world.is_main and self.last and self.folder is not None:
             checkpoint.clear(self.folder, keep=1)
             checkpoint.clear_but(self.folder / BEST, {state.best_step})
 
@@ -249,8 +249,8 @@ class _Training:
         """Add up the counts of all parts of the step, over all processes; the first one's clock is everybody's."""
         totals = {name: sum(part.counts[name] for part in parts) for name in parts[0].counts}
         totals |= {"tokens": float(sum(part.tokens for part in parts)), "stop": float(bool(self.stopping))}
-        totals |= {"seconds": seconds if self.world.first else 0.0}
-        return dict(zip(totals, self.world.total(list(totals.values())), strict=True)), parts
+        totals |= {"seconds": seconds if self.world.is_main else 0.0}
+        return dict(zip(totals, self.world.all_reduce(list(totals.values())), strict=True)), parts
 
     def _step(self, parts: list[Batch], totals: dict[str, float], tokens: int) -> tuple[dict[str, float], float]:
         """Take one step; give the sums of the losses over all parts, and the gradient norm."""
@@ -258,7 +258,7 @@ class _Training:
         objective.train()
         sums = dict.fromkeys(objective.weights, 0.0)
         for place, (part, batch) in enumerate(zip(self.mine, parts, strict=True)):
-            torch.manual_seed(int(number(self.options.seed, Stream.DROPOUT, state.step, part)[0]) >> 1)
+            torch.manual_seed(int(random_bits(self.options.seed, Stream.DROPOUT, state.step, part)[0]) >> 1)
             with self._synchronised(last=place == len(parts) - 1):
                 with self._precision():
                     losses = self.module(self._here(batch)).losses
@@ -267,7 +267,7 @@ class _Training:
                 torch.as_tensor(wanted * self.world.size).backward()  # type: ignore[no-untyped-call]
             for name, loss in losses.items():
                 sums[name] += float(loss.detach())
-        sums = dict(zip(sums, self.world.total(list(sums.values())), strict=True))
+        sums = dict(zip(sums, self.world.all_reduce(list(sums.values())), strict=True))
         norm = clip(objective.parameters(), self.options.clip)
         if not all(map(math.isfinite, (*sums.values(), norm))):
             self._not_finite(sums)
@@ -277,7 +277,7 @@ class _Training:
 
     def _not_finite(self, sums: dict[str, float]) -> None:
         losses = [name for name, each in sums.items() if not math.isfinite(each)]
-        if losses and self.world.first and self.folder is not None:  # these weights are no good, if they were saved
+        if losses and self.world.is_main and self.folder is not None:  # these weights are no good, if they were saved
             checkpoint.clear_after(self.folder, self.state.step - 1)
         sick = f"loss ({losses[0]})" if losses else "gradient"
         lr, scale = self.options.lr, self.options.lr_scale
@@ -352,8 +352,8 @@ class _Training:
             state.best_validated = state.validated
             if self.last:
                 self._keep_best()
-        took = time.perf_counter() - began if self.world.first else 0.0
-        self.validated_at, self.validation_took = state.phase_seconds, self.world.total([took])[0]
+        took = time.perf_counter() - began if self.world.is_main else 0.0
+        self.validated_at, self.validation_took = state.phase_seconds, self.world.all_reduce([took])[0]
 
     def _validate(self) -> Measures:
         """Evaluate the held-out batches; every process its part of each."""
@@ -369,7 +369,7 @@ class _Training:
                     measures.counts[name] = measures.counts.get(name, 0.0) + count
         for each in (measures.losses, measures.counts, measures.metrics):
             names = sorted(each)
-            each.update(zip(names, self.world.total([each[name] for name in names]), strict=True))
+            each.update(zip(names, self.world.all_reduce([each[name] for name in names]), strict=True))
         return measures
 
     def _where(self) -> dict[str, Any]:
@@ -415,22 +415,22 @@ class _Training:
         """Save a checkpoint, unless this step has one; all processes contribute, the first one writes."""
         if self.folder is None or self.saved_step == self.state.step:
             return
-        optimizer = self.optimizers.state(keep=self.world.first)
+        optimizer = self.optimizers.state(keep=self.world.is_main)
         saved = Checkpoint(self._tensors(), optimizer, dataclasses.asdict(self.state))
-        if self.world.first:
+        if self.world.is_main:
             self._put(saved, self.folder)
             checkpoint.clear(self.folder, keep=2)
             # The checkpoint before this one may still be resumed from, and goes by another best.
             checkpoint.clear_but(self.folder / BEST, {self.saved_best, self.state.best_step})
         self.saved_at, self.saved_step, self.saved_best = self.state.seconds, self.state.step, self.state.best_step
-        self.world.wait()
+        self.world.barrier()
 
     def _keep_best(self) -> None:
         """Save the model alone: the result of the run unless a later validation is better."""
         tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
         if self.folder is None:
             self.best_tensors = {name: each.clone() for name, each in tensors.items()}
-        elif self.world.first:
+        elif self.world.is_main:
             self._put(Checkpoint(tensors, {}, {"step": self.state.step}), self.folder / BEST)
 
     def _put(self, saved: Checkpoint, folder: Path) -> None:
@@ -446,7 +446,7 @@ class _Training:
             raise UserError(f"{error} {self._last_good()}: free some space, and resume with --resume.") from error
 
     def _tensors(self) -> Tensors:
-        return {name: gathered(each, keep=self.world.first) for name, each in tensors_of(self.objective).items()}
+        return {name: gather_tensor(each, keep=self.world.is_main) for name, each in tensors_of(self.objective).items()}
 
     def take_best(self, say: Callable[[str], None]) -> None:
         """Load the weights that did best in validation into the model."""

@@ -18,7 +18,7 @@ from torch import nn
 
 from rehead.errors import DamagedError
 from rehead.training.checkpoint import Tensors
-from rehead.training.distributed import gathered, spread_like, whole
+from rehead.training.distributed import full_tensor, gather_tensor, shard_like
 from rehead.training.objective import Objective, ParameterSettings
 
 # The state that each optimizer keeps per parameter.
@@ -100,7 +100,7 @@ class Optimizers:
     def state(self, *, keep: bool = True) -> Tensors:
         """Give all state as tensors named after their parameter. In a sharded run every process must call it."""
         return {
-            f"{self.names[parameter]}/{key}": gathered(value, keep=keep)
+            f"{self.names[parameter]}/{key}": gather_tensor(value, keep=keep)
             for optimizer in self.each
             for group in optimizer.param_groups
             for parameter in group["params"]
@@ -128,7 +128,7 @@ class Optimizers:
             if key != "step" or optimizer.defaults.get("fused"):  # torch counts steps on the CPU, unless it is fused
                 tensor = tensor.to(parameter.device)
             alike = tensor.shape == parameter.shape
-            optimizer.state[parameter][key] = spread_like(tensor, parameter) if alike else tensor
+            optimizer.state[parameter][key] = shard_like(tensor, parameter) if alike else tensor
 
 
 def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
@@ -137,7 +137,7 @@ def clip(parameters: Iterable[nn.Parameter], most: float) -> float:
     Sparse gradients are left as they are: Adagrad normalises them anyway.
     """
     gradients = [each.grad for each in parameters if each.grad is not None and not each.grad.is_sparse]
-    norms = [whole(torch.linalg.vector_norm(each)) for each in gradients]
+    norms = [full_tensor(torch.linalg.vector_norm(each)) for each in gradients]
     norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
     if most and norm > most:
         torch._foreach_mul_(gradients, most / norm)

@@ -9,7 +9,7 @@ import torch
 
 from rehead.errors import DamagedError
 from rehead.training.checkpoint import Checkpoint, Tensors, put_back
-from rehead.training.distributed import spread_like
+from rehead.training.distributed import shard_like
 from rehead.training.objective import Objective
 
 
@@ -69,4 +69,4 @@ def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> Non
     put_back(tensors, own, "model")
     with torch.no_grad():
         for name, tensor in own.items():
-            tensor.copy_(spread_like(tensors[name].to(tensor.device), tensor))
+            tensor.copy_(shard_like(tensors[name].to(tensor.device), tensor))

@@ -7,7 +7,6 @@ it one position earlier. Every mask is predicted independently, with the others 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import results_console, text_from_input
+from rehead.terminal import print_note, read_stdin, results_console
 from rehead.text.tokenizer import MASK
-from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
+from rehead.use.abilities import check_ability, predicts_one_before, training_length
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -58,16 +57,16 @@ def fill(options: FillOptions) -> None:
     """Run the command: load, predict, print."""
     if options.top < 1:
         raise UserError(f"--top={options.top} is out of range. Choose 1 or more.")
-    text = text_from_input() if options.text == "-" else options.text
+    text = read_stdin() if options.text == "-" else options.text
     if MASK not in text:
         raise UserError(f'the text has no {MASK}. Put one in place of every word to predict: "a truly {MASK} film".')
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, "fills", "predict masked words")
+    tokenizer = check_ability(run, options.run, "fills", "predict masked words")
     ids = mask_ids(tokenizer, text)
-    window = longest_read(run)
-    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run), window=window)
+    window = training_length(run)
+    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_one_before(run), window=window)
     likeliest = iter([mask[0].id for mask in guesses])
     filled = tokenizer.decode(next(likeliest) if each == tokenizer.mask else each for each in ids)
     if options.json:
@@ -77,11 +76,9 @@ def fill(options: FillOptions) -> None:
     else:
         _print(guesses, filled)
     if len(ids) > window and not options.quiet:
-        sys.stdout.flush()
-        print(
-            f"note: the context of this run is {window:,} tokens. The text has {len(ids):,}: every {MASK} was "
-            "predicted from those around it.",
-            file=sys.stderr,
+        print_note(
+            f"the context of this run is {window:,} tokens. The text has {len(ids):,}: every {MASK} was predicted from "
+            "those around it."
         )
 
 
@@ -114,7 +111,7 @@ def guess(
         assert model.head is not None  # noqa: S101 (checked by the caller)
         probabilities = model.token_logits(asked).double().softmax(-1)  # (masks, V)
     # Special tokens are not shown, but keep their share: the model may well predict that the text ends.
-    probabilities[:, tokenizer.marks()] = -1
+    probabilities[:, tokenizer.special_ids()] = -1
     probabilities = probabilities[:, : tokenizer.vocab_size]
     best, likeliest = probabilities.sort(dim=-1, descending=True, stable=True)
     return [

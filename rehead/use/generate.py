@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import text_from_input
+from rehead.terminal import print_note, read_stdin
+from rehead.use.abilities import check_ability, training_length
 from rehead.use.cores import one_core
-from rehead.use.learnt import check_it_learnt, longest_read
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -83,12 +83,12 @@ class Sample:
 def generate(options: GenerateOptions) -> None:
     """Run the command: load, generate, print."""
     sampling = _sampling(options)
-    prompt = text_from_input() if options.prompt == "-" else options.prompt or ""
+    prompt = read_stdin() if options.prompt == "-" else options.prompt or ""
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, "generates", "continue a text")
-    ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
+    tokenizer = check_ability(run, options.run, "generates", "continue a text")
+    ids, window = prompt_ids(tokenizer, prompt), training_length(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     with one_core():
         samples = generate_samples(
@@ -107,11 +107,9 @@ def generate(options: GenerateOptions) -> None:
         print(json.dumps(_document(options, prompt, len(ids), sampling, samples), indent=2, ensure_ascii=False))
     context = len(ids) + max(len(each.ids) for each in samples) - 1
     if context > window and not options.quiet:
-        sys.stdout.flush()
-        print(
-            f"note: the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
-            "dropped while generating.",
-            file=sys.stderr,
+        print_note(
+            f"the context of this run is {window:,} tokens. Prompt and text have {context:,}: the beginning was "
+            "dropped while generating."
         )
 
 
@@ -204,7 +202,7 @@ def _forbidden_tokens(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN40
     import torch
 
     forbidden = torch.zeros(model.config.ntokens, dtype=torch.bool)
-    forbidden[tokenizer.marks()] = True
+    forbidden[tokenizer.special_ids()] = True
     forbidden[tokenizer.vocab_size :] = True
     forbidden[tokenizer.eos] = False
     return forbidden.to(model.device)

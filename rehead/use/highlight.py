@@ -75,13 +75,11 @@ def coloured(explanation: Explanation, *, many: bool = True) -> Text:
 
 def signed(explanation: Explanation) -> str:
     """Mark words in brackets: one to three + for the label, - against it, by strength."""
-    parts, at = [], 0
-    for each, level in zip(explanation.words, levels(explanation), strict=True):
-        if level:
-            sign = ("+" if level > 0 else "-") * abs(level)
-            parts += [explanation.text[at : each.begin], f"[{sign}{explanation.text[each.begin : each.end]}]"]
-            at = each.end
-    return printable("".join([*parts, explanation.text[at:]]))
+    parts = []
+    for text, level, _ in _segments(explanation):
+        sign = ("+" if level > 0 else "-") * abs(level)
+        parts.append(f"[{sign}{text}]" if level else text)
+    return printable("".join(parts))
 
 
 def print_explanations(explanations: Iterable[Explanation]) -> None:
@@ -112,20 +110,25 @@ def page(explanations: Iterable[Explanation], title: str = "Explanations") -> It
 
 
 def _article(explanation: Explanation) -> str:
-    parts, at = [], 0
-    for each, level in zip(explanation.words, levels(explanation), strict=True):
-        if level:
-            kind = f"{side(level)} s{abs(level)}"
-            word = _escaped(explanation.text[each.begin : each.end])
-            parts += [
-                _escaped(explanation.text[at : each.begin]),
-                f'<mark class="{kind}" title="{each.weight:+.2f}">{word}</mark>',
-            ]
-            at = each.end
-    text = "".join([*parts, _escaped(explanation.text[at:])])
+    parts = []
+    for text, level, weight in _segments(explanation):
+        shown = html.escape(printable(text))
+        kind = f"{side(level)} s{abs(level)}"
+        parts.append(f'<mark class="{kind}" title="{weight:+.2f}">{shown}</mark>' if level else shown)
     first, *rest = summary(explanation)
     notes = "".join(f"<p>{html.escape(line)}</p>" for line in rest)
-    return f'<article><h2>{html.escape(first)}</h2><p class="text" dir="auto">{text}</p>{notes}</article>\n'
+    return f'<article><h2>{html.escape(first)}</h2><p class="text" dir="auto">{"".join(parts)}</p>{notes}</article>\n'
+
+
+def _segments(explanation: Explanation) -> Iterator[tuple[str, int, float]]:
+    """Split the text into marked words, with level and weight, and what stands between them, with zeros."""
+    at = 0
+    for each, level in zip(explanation.words, levels(explanation), strict=True):
+        if level:
+            yield explanation.text[at : each.begin], 0, 0.0
+            yield explanation.text[each.begin : each.end], level, each.weight
+            at = each.end
+    yield explanation.text[at:], 0, 0.0
 
 
 def printable(text: str) -> str:
@@ -133,10 +136,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)
-
-
-def _escaped(text: str) -> str:
-    return html.escape(printable(text))
 
 
 def _rounded_level(share: float) -> int:

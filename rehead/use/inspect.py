@@ -17,10 +17,13 @@ from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rehead.runs.run import Run
 
 WIDE = 140  # terminal columns from which formulas and numbers are printed side by side
 PresetName = Literal["lab", "small", "base", "bag"]
+DEFAULT_PRESET = "bag"  # that of pretraining
 
 
 @dataclass
@@ -34,7 +37,7 @@ class InspectOptions(CommonOptions, ModelSizeOptions):
     "Run to inspect (default: none; --preset is shown)."
 
     preset: PresetName | None = None
-    "Model architecture to show when no run is given: lab, small, base or bag (default: small)."
+    "Model architecture to show when no run is given: lab, small, base or bag (default: bag)."
 
     vocab: int | None = flag(None, metavar="N")
     "Vocabulary size (default: the preset's)."
@@ -70,7 +73,7 @@ def inspect(options: InspectOptions) -> None:
     costs = work(config, classifier, workload)
     _check(counted)
     drawn = [] if options.plots is None else _draw(options, options.plots, config, run)  # before anything is printed
-    title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
+    title = f"run {options.run}" if run else f"preset {options.preset or DEFAULT_PRESET}"
     if options.json:
         print(json.dumps(as_json(title, counted, workload, costs, run), indent=2, ensure_ascii=False))
     else:
@@ -108,7 +111,7 @@ def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Clas
     """Return the configurations of the base and of the two heads to count; a run's own head as it is."""
     if run is None:
         vocabulary = {} if options.vocab is None else {"ntokens": options.vocab}
-        config, head = preset(options.preset or "small", **vocabulary, **options.changed_sizes()), None
+        config, head = preset(options.preset or DEFAULT_PRESET, **vocabulary, **options.changed_sizes()), None
     else:
         config, head = run.model.config, run.model.head_config
     classes = 2 if options.classes is None else options.classes
@@ -175,20 +178,24 @@ def as_json(title: str, counted: Account, workload: Workload, costs: list[Work],
 
 def print_tables(title: str, counted: Account, costs: list[Work], run: Run | None) -> None:
     """Print parameter counts and FLOPs as tables."""
-    from rich.table import Table
-
     console = results_console(200)
-    wide = console.width >= WIDE
     config = counted.config
     console.print(
         f"{title}: nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
         f"ntokens {config.ntokens:,}, classes {counted.classifier.classes}"
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("part", overflow="fold")
-    table.add_column("formula", overflow="fold")
-    if wide:
-        table.add_column("numbers", overflow="fold")
+    console.print(_parameter_table(counted, wide=console.width >= WIDE))
+    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in MODELS)
+    console.print(f"Checked: the live modules hold exactly {whole} parameters.")
+    if run is not None and run.model.head_config is not None:
+        console.print(f"This run has a {run.model.head_config.kind} head.")
+    console.print("\nTraining work per token, in floating-point operations")
+    console.print(f"body: {costs[0].body.symbols}\n    = {costs[0].body.numbers}")
+    console.print(_flops_table(costs, wide=console.width >= WIDE))
+
+
+def _parameter_table(counted: Account, *, wide: bool) -> Table:
+    table = _table("part", "formula", *(["numbers"] if wide else []))
     for name in ("parameters", "of the LM", "of the classifier", "float32"):
         table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
     for row in counted.rows:
@@ -202,21 +209,15 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
             _memory(BYTES * row.count),
             style="bold" if row.level == "total" else None,
         )
-    console.print(table)
-    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in MODELS)
-    console.print(f"Checked: the live modules hold exactly {whole} parameters.")
-    if run is not None and run.model.head_config is not None:
-        console.print(f"This run has a {run.model.head_config.kind} head.")
+    return table
 
-    console.print("\nTraining work per token, in floating-point operations")
-    console.print(f"body: {costs[0].body.symbols}\n    = {costs[0].body.numbers}")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("objective")
+
+def _flops_table(costs: list[Work], *, wide: bool) -> Table:
+    table = _table("objective")
     for name in ("body", "head", "total", "head share"):
         table.add_column(name, justify="right")
-    table.add_column("head formula", overflow="fold")
-    if wide:
-        table.add_column("numbers", overflow="fold")
+    for name in ("head formula", *(["numbers"] if wide else [])):
+        table.add_column(name, overflow="fold")
     for cost in costs:
         total = cost.body.value + cost.head.value
         values = [_operations(each) for each in (cost.body.value, cost.head.value, total)]
@@ -227,7 +228,16 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
             _percent(cost.head.value / total),
             *(formula if wide else (f"{formula[0]}\n= {formula[1]}",)),
         )
-    console.print(table)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def _percent(share: float) -> str:

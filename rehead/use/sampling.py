@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rehead.errors import ConfigError
-from rehead.text.order import number
+from rehead.text.order import random_bits
 from rehead.text.random_streams import Stream
 
 
@@ -110,7 +110,7 @@ class Sampler:
 
     def _uniform(self) -> Tensor:
         """Draw from [0, 1) for each sample at this step: (B)."""
-        bits = number(self.seed, Stream.GENERATION, self.samples, self.steps)
+        bits = random_bits(self.seed, Stream.GENERATION, self.samples, self.steps)
         bits = bits >> np.uint64(11)  # 53 bits, the precision of float64
         return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 

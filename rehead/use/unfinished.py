@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rehead.disk import flush, read_signed, write_signed
-from rehead.errors import DamagedError, UserError, shown
+from rehead.disk import fsync, read_checksummed_json, write_checksummed_json
+from rehead.errors import DamagedError, UserError, short_repr
 
 CHECKPOINT_SECONDS = 2.0
 
@@ -45,7 +45,7 @@ class Unfinished:
             not resume
             and not overwrite
             and self.checkpoint.exists()
-            and read_signed(self.checkpoint).get("asked") is not None
+            and read_checksummed_json(self.checkpoint).get("asked") is not None
         ):
             raise UserError(
                 f"{self.partial} exists: an earlier run was interrupted. Continue it with --resume, or start over with "
@@ -89,8 +89,10 @@ class Unfinished:
         self.file.flush()
         os.fsync(self.file.fileno())
         new = self.checkpoint.with_name(self.checkpoint.name + ".new")
-        write_signed(new, {"asked": self.asked, "replaces": self.replaces, "bytes": self.size, "state": state})
-        flush(new)
+        write_checksummed_json(
+            new, {"asked": self.asked, "replaces": self.replaces, "bytes": self.size, "state": state}
+        )
+        fsync(new)
         new.replace(self.checkpoint)
         self.saved, self.pending = time.monotonic(), None
 
@@ -100,7 +102,7 @@ class Unfinished:
         os.fsync(self.file.fileno())
         self.file.close()
         self.partial.replace(self.out)
-        flush(self.out.absolute().parent)
+        fsync(self.out.absolute().parent)
         self.checkpoint.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -122,15 +124,15 @@ class Unfinished:
         if not self.checkpoint.exists() or (self.out.exists() and not self.partial.exists()):
             why = f"{self.out} is finished" if self.out.exists() else f"{self.checkpoint} is missing"
             raise UserError(f"there is nothing to resume: {why}. Drop --resume.")
-        before = read_signed(self.checkpoint)
+        before = read_checksummed_json(self.checkpoint)
         was, self.replaces = before.get("asked"), before.get("replaces") is True
         if was is None or self.asked is None:
             raise UserError(f"there is nothing to resume: {self.out} cannot be resumed. Drop --resume.")
         for name, now in self.asked.items():
             if was.get(name) != now:
                 raise UserError(
-                    f"{self.partial} was started with another {name} ({shown(was.get(name))}, now {shown(now)}). "
-                    "Resume with the same, or start over with --overwrite."
+                    f"{self.partial} was started with another {name} ({short_repr(was.get(name))}, now "
+                    f"{short_repr(now)}). Resume with the same, or start over with --overwrite."
                 )
         self.state, self.size = before["state"] or None, before["bytes"]
         if self.size and (not self.partial.exists() or self.partial.stat().st_size < self.size):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rehead.text.long_documents import LongRule, cut_long
+from rehead.text.long_documents import LongRule, split_long
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups, rows_without
 from rehead.views.pieces import UNLIMITED, check_pieces, cut
@@ -50,6 +50,7 @@ class BagView(DenseView):
     """Averaged n-gram vectors."""
 
     name = "bag"
+    about = "the average of its n-gram vectors"
     Options = BagOptions
     options: BagOptions
 
@@ -120,7 +121,7 @@ class BagView(DenseView):
         [ids] = texts.ids
         base, finder = self.model.base, self.finder
         scores = np.zeros((1 + groups.count, len(weight)))
-        pieces = cut_long(np.array([len(ids)], np.int64), self.max_length, self.options.long)
+        pieces = split_long(np.array([len(ids)], np.int64), self.max_length, self.options.long)
         for piece in range(len(pieces.document)):
             where = pieces.read(piece, np.arange(len(ids)))
             gone = rows_without(finder, ids[where], groups.at(where), distinct=self.options.distinct)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model.config import Pooling
 from rehead.model.pooling import pool
-from rehead.text.long_documents import LongRule, cut_long
+from rehead.text.long_documents import LongRule, split_long
 from rehead.views.encoded import GROUP_TOKENS, EncodedTexts
 from rehead.views.leave_out import Groups
 from rehead.views.pieces import check_pieces, cut
@@ -65,6 +65,7 @@ class LayersView(DenseView):
     """Hidden states of the Transformer."""
 
     name = "layers"
+    about = "the hidden states of the Transformer"
     word_order = True
     Options = LayersOptions
     options: LayersOptions
@@ -141,7 +142,7 @@ class LayersView(DenseView):
         """
         [ids] = texts.ids
         if not self.whole:
-            pieces = cut_long(np.array([len(ids)], np.int64), self.max_length, self.options.long)
+            pieces = split_long(np.array([len(ids)], np.int64), self.max_length, self.options.long)
             places = [pieces.read(piece, np.arange(len(ids))) for piece in range(len(pieces.document))]
             found = self._blanked(ids, groups, places, self.options.pooling, progress)
             scored = ((present, self._scores(weight, vectors)) for present, vectors in found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from rehead.errors import ConfigError
-from rehead.text.long_documents import LongRule, Pieces, cut_long
+from rehead.text.long_documents import LongRule, Pieces, split_long
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,5 +28,5 @@ def check_pieces(max_length: int | None, long: str) -> None:
 
 def cut(ids: Sequence[Ints], max_length: int, long: LongRule) -> tuple[Pieces, list[Ints]]:
     """Cut documents as the rule says: which pieces there are, and their ids."""
-    pieces = cut_long(np.array([len(each) for each in ids], np.int64), max_length, long)
+    pieces = split_long(np.array([len(each) for each in ids], np.int64), max_length, long)
     return pieces, [pieces.read(place, ids[int(document)]) for place, document in enumerate(pieces.document)]

@@ -55,6 +55,8 @@ class View(ABC):
     "What a run's config calls it; also the key of its weights."
     sparse: ClassVar[bool]
     "Whether features are a sparse matrix."
+    about: ClassVar[str]
+    "What it reads of a text, in a few words, for people."
     word_order: ClassVar[bool] = False
     "Whether it matters where in the text a word stands."
     Options: ClassVar[type[Any]]

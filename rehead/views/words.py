@@ -35,6 +35,7 @@ class WordsView(SparseView):
     """Exact words and n-grams."""
 
     name = "words"
+    about = "its exact words and n-grams"
     Options = WordsOptions
 
     @property

@@ -69,12 +69,12 @@ def test_macro_f1_over_documents_against_scikit_learn() -> None:
 
 
 def test_macro_f1_leaves_out_a_class_that_nobody_has_or_names() -> None:
-    from rehead.finetune import measures
+    from rehead.finetune import metrics
 
     truth, answer = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
     table = np.eye(4, dtype=bool)
     assert macro_f1(table[truth], table[answer]) == pytest.approx((2 / 4 + 4 / 6) / 2)
-    assert macro_f1(table[truth], table[answer]) == pytest.approx(measures.macro_f1(truth, answer, 4))
+    assert macro_f1(table[truth], table[answer]) == pytest.approx(metrics.macro_f1(truth, answer, 4))
 
 
 def test_the_paired_bootstrap_sees_a_difference_and_sees_none() -> None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.finetune.calibration import calibrate, find_temperature, fold_temperature, probabilities
+from rehead.finetune.calibration import (
+    COLDEST,
+    HOTTEST,
+    calibrate,
+    find_temperature,
+    fold_temperature,
+    probabilities,
+)
 from rehead.finetune.metrics import log_loss, per_class
 from rehead.finetune.thresholds import find_thresholds
-from rehead.model.config import Classifier, preset
+from rehead.model.config import Classifier, ViewConfig, preset
 from rehead.model.model import Model
+from rehead.runs.scoring import classifier_head, score_texts
+from rehead.views.encoded import EncodedTexts
 
 
 def sure(count: int, factor: float, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -40,6 +49,12 @@ def test_it_is_the_likeliest_of_all_temperatures() -> None:
     assert find_temperature(logits, truth) == pytest.approx(tried[int(np.argmin(losses))], rel=0.02)
 
 
+@pytest.mark.parametrize("factor", [1e-3, 1e3])
+def test_the_temperature_stays_between_its_limits(factor: float) -> None:
+    found = find_temperature(*sure(500, factor))
+    assert found == pytest.approx(COLDEST if factor < 1 else HOTTEST, rel=1e-3)
+
+
 def test_several_labels_have_one_temperature() -> None:
     chance = np.random.RandomState(0)
     scores = 2 * chance.randn(3000, 2)
@@ -58,13 +73,18 @@ def test_few_documents_do_not_make_it_certain() -> None:
 
 
 def test_folding_divides_the_scores() -> None:
+    """Of every view, and the bias."""
     import torch
 
-    model = Model(preset("bag", ntokens=30, nhid=8, nbuckets=16), Classifier(classes=3)).eval()
-    ids = torch.arange(12).view(2, 6)
-    before = model(ids)
-    fold_temperature(model.head, 2.5)  # type: ignore[arg-type]
-    torch.testing.assert_close(model(ids), before / 2.5)
+    config = preset("bag", ntokens=30, nhid=8, nbuckets=16)
+    words = ViewConfig(name="words", columns=46, sparse=True)
+    model = Model(config, Classifier(classes=3, views=(*config.classifier(3).views, words))).eval()
+    ids = EncodedTexts(ids=[np.arange(6), np.arange(6, 12)])
+    head = classifier_head(model)
+    torch.nn.init.normal_(head.of("words").weight)
+    before = score_texts(model, ids)
+    fold_temperature(head, 2.5)
+    np.testing.assert_allclose(score_texts(model, ids), before / 2.5, rtol=1e-5)
 
 
 def test_thresholds_are_the_best_of_all() -> None:

@@ -43,7 +43,9 @@ def test_several_labels_as_scikit_learn_has_it() -> None:
     guess = probabilities >= thresholds
     assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
     assert found.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, guess, average="macro"))
-    assert found.loss == pytest.approx(np.mean([sk_metrics.log_loss(truth[:, k], probabilities[:, k]) for k in range(3)]))
+    assert found.loss == pytest.approx(
+        np.mean([sk_metrics.log_loss(*each) for each in zip(truth.T, probabilities.T, strict=True)])
+    )
     assert found.confusion is None
     plain = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"])
     assert plain.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, probabilities >= 0.5, average="macro"))
@@ -72,3 +74,17 @@ def test_extremes() -> None:
     assert np.isnan(nothing.loss)
     wrong = metrics.log_loss(np.array([[0.0, 1.0]]), np.array([0]))
     assert 80 < wrong < 100
+
+
+def test_a_single_column_of_labels_is_measured_by_its_presence() -> None:
+    truth, guess = np.array([[1], [1], [0], [0]]), np.array([[True], [False], [True], [False]])
+    (only,) = metrics.per_class(truth, guess, ["a"])
+    assert (only.count, only.guessed, only.precision, only.recall, only.f1) == (2, 2, 0.5, 0.5, 0.5)
+    assert metrics.accuracy(truth, guess) == 0.5
+
+
+def test_without_documents_nothing_is_counted() -> None:
+    nothing = np.zeros(0, np.int64)
+    assert metrics.confusion(nothing, nothing, 2).tolist() == [[0, 0], [0, 0]]
+    assert [(each.count, each.f1) for each in metrics.per_class(nothing, nothing, ["a", "b"])] == [(0, 0), (0, 0)]
+    assert np.isnan(metrics.macro_f1(nothing, nothing, 2))

@@ -83,4 +83,4 @@ def test_only_learned_positions_have_parameters(positions: str) -> None:
     base = Base(miniature("lab", positions=positions))
     named = {name for name, _ in base.named_parameters() if "position" in name}
     assert named == ({"positions.weight"} if positions == "learned" else set())
-    assert not [name for name, _ in base.named_buffers() if not name.startswith("spread.")]
+    assert not [name for name, _ in base.named_buffers() if not name.startswith("statistics.")]

@@ -10,7 +10,7 @@ import pytest
 
 from rehead.text.readers import Texts
 from rehead.text.store import build_store
-from rehead.text.store_part import StorePart, hold_out
+from rehead.text.store_subset import StoreSubset, hold_out
 from rehead.text.tokenizer import Tokenizer
 
 WORDS = ["the", "a", "film", "book", "was", "is", "very", "good", "bad", "great", "awful", "not", "plot", "end"]
@@ -19,8 +19,8 @@ WORDS = ["the", "a", "film", "book", "was", "is", "very", "good", "bad", "great"
 class Corpus(NamedTuple):
     file: Path
     tokenizer: Tokenizer
-    train: StorePart
-    valid: StorePart
+    train: StoreSubset
+    valid: StoreSubset
 
 
 @pytest.fixture(scope="session")

@@ -7,20 +7,21 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from rehead.model.grams import find_grams, rows_of
-from rehead.training.bags import _readings, bag_readings
-from rehead.training.row_sums import row_sums
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
-from rehead.pretrain import grams as grams_module
-from rehead.pretrain.document import LENGTH, Document
-from rehead.pretrain.grams import choose_rows, count_rows, kept_share
-from rehead.text.store_part import Store
+from rehead.pretrain import ngram_counts as grams_module
+from rehead.pretrain.document import LOGIT_SCALE, Document
+from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
+from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
+from rehead.text.store_subset import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
+from rehead.views.row_sums import index_rows
+from rehead.views.rows import RowFinder
 
 NTOKENS = 40
 
@@ -93,7 +94,8 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
     base = made.model.base
     stir(made)
     text = np.array([3, 9, 9, 1, 30, 9, 9], np.int64)
-    fields = bag_readings(find_grams([text], made.model.config, made.slots), 1, NTOKENS)
+    rows = made.finder.find([text])
+    fields = index_rows(rows.row, rows.document, 1, NTOKENS)
     tensors = {name: torch.from_numpy(each) for name, each in fields.items()}
     hidden = base(torch.from_numpy(text)[None], causal=False)
     assert torch.allclose(made.pooled(tensors) / len(text), hidden.mean(1), atol=1e-5)
@@ -101,7 +103,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
 
 def test_n_grams_against_counting_by_hand() -> None:
     texts = [np.array(each, np.int64) for each in ([1, 2, 3], [4], [], [5, 6])]
-    grams = find_grams(texts, config(), rows_of(Model(config()).base))
+    grams = RowFinder(Model(config()).base).find(texts)
     found = list(zip(grams.document.tolist(), grams.start.tolist(), grams.size.tolist(), strict=True))
     expected = [
         (document, start, size)
@@ -119,7 +121,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
     base = Model(config(nbuckets=30)).base
     assert base.ngrams is not None
     store = stored(50)
-    choose_rows(base, store, seed=0)
+    choose_ngrams(base, store, seed=0)
     often = Counter(
         int(ngram_slots(torch.tensor([text[start : start + n].tolist()]), n, 240))
         for text in (store[place] for place in range(50))
@@ -138,17 +140,17 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
 def test_an_n_gram_met_once_gets_no_row() -> None:
     base = Model(config()).base
     assert base.ngrams is not None
-    choose_rows(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
-    found = find_grams([np.array([1, 2, 3, 4], np.int64)], base.config, rows_of(base))
-    longer = found.some(found.size > 1)
-    assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.rows.tolist(), strict=True)) == [(0, 2, 41)]
+    choose_ngrams(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
+    found = RowFinder(base).find([np.array([1, 2, 3, 4], np.int64)])
+    longer = found.take(found.size > 1)
+    assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.row.tolist(), strict=True)) == [(0, 2, 41)]
 
 
 def test_frequent_rows_are_thinned_out() -> None:
     counts = np.array([1e6, 100.0, 1.0])
     share = counts / counts.sum()
     expected = [math.sqrt(1e-2 / share[0]) + 1e-2 / share[0], 1.0, 1.0]
-    assert np.allclose(kept_share(counts, 3), expected)
+    assert np.allclose(keep_probabilities(counts, 3), expected)
 
 
 def by_hand(made: Document, step: int) -> tuple[float, int]:
@@ -158,19 +160,19 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     loss, count = 0.0, 0
     base = made.model.base
     for place in range(len(prepared.texts)):
-        rows = prepared.reading.rows[prepared.reading.document == place]
+        rows = prepared.reading.row[prepared.reading.document == place]
         vector = torch.zeros(8)
         for row in rows:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
             vector = vector + table.weight[int(at)].detach()  # type: ignore[union-attr]
         size = float(vector.norm())
-        vector = vector * (LENGTH / size) if size else vector
+        vector = vector * (LOGIT_SCALE / size) if size else vector
         scores = {
             int(row): sum(a * b for a, b in zip(vector.tolist(), output[row], strict=True)) - float(chance)
             for row, chance in zip(prepared.candidates, prepared.chances, strict=True)
         }
         total = math.log(sum(math.exp(each) for each in scores.values()))
-        for row in prepared.targets.rows[prepared.targets.document == place]:
+        for row in prepared.targets.row[prepared.targets.document == place]:
             loss, count = loss + total - scores[int(row)], count + 1
     return loss, count
 
@@ -178,7 +180,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
 def _choices(made: Document, step: int) -> Any:
     at = np.arange(step * made.documents, (step + 1) * made.documents)
     epochs, positions = np.divmod(at, len(made.train_store))
-    documents = module.shuffled(positions, len(made.train_store), made.seed, module.ORDER, epochs)
+    documents = shuffled(positions, len(made.train_store), made.seed, Stream.DOCUMENT_ORDER, epochs)
     return made.train_store, documents, epochs, made.seed, step
 
 
@@ -279,8 +281,8 @@ def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     for step in range(steps):
         prepared = made._prepare(*_choices(made, step))
         often[prepared.candidates] += 1
-        targets = len(prepared.targets.rows)
-        expected += -np.expm1(-made.as_target * targets - made.as_draw * module.DRAWN)
+        targets = len(prepared.targets.row)
+        expected += -np.expm1(-made.as_target * targets - made.as_draw * module.SAMPLED_CANDIDATES)
         assert np.allclose(
             np.exp(prepared.chances), (-np.expm1(-made.as_target * targets - made.as_draw * 1000))[prepared.candidates]
         )
@@ -383,15 +385,6 @@ def test_the_tables_of_a_bag_move_by_rows_and_those_under_layers_too() -> None:
     assert {names[id(each)] for each in layers.row_tables()} == tables
 
 
-def test_row_sums_serve_both_tables() -> None:
-    made = objective()
-    tensors = made.read(0).tensors
-    assert made.model.base.ngrams is not None
-    sums = row_sums(made.model.base.ngrams, _readings(tensors, "ngrams"))
-    assert sums.shape == (6, 8)
-    assert not sums.any()  # n-grams start at zero
-
-
 def test_reading_past_the_layers_is_reading_a_bag() -> None:
     layers = Document(
         Model(layered()), stored(20), stored(9, seed=1), time=8, batch=120, seed=3, fresh=True, layers=False
@@ -420,7 +413,7 @@ def test_documents_of_a_word_or_two_do_not_blow_up() -> None:
     """Often nothing is read, or an n-gram alone, whose vector is zero at first."""
     texts = cast(Store, Stored([[1, 2], [3], [1, 2], [], [4, 1]] * 20))
     made = Document(Model(config()), texts, texts, time=8, batch=1, seed=0, fresh=True)
-    assert made.documents == module.DOCUMENTS
+    assert made.documents == module.MIN_DOCUMENTS
     expect_sparse(made, made.row_tables())
     nn.init.normal_(made.output.weight)
     batch = made.read(0)

@@ -19,7 +19,7 @@ from rehead.pretrain.masked import Masked
 from rehead.pretrain.masking import Masking
 from rehead.pretrain.mixed import Mixed
 from rehead.pretrain.next_sentence import NextSentence
-from rehead.text.order import places
+from rehead.text.order import step_indices
 from rehead.training.objective import Batch, Measures, Objective, Sums
 from tests.pretrain.conftest import Corpus
 
@@ -84,7 +84,7 @@ def test_causal_is_the_cross_entropy_of_the_next_token(corpus: Corpus) -> None:
 def test_masked_is_the_cross_entropy_at_hidden_places(corpus: Corpus) -> None:
     objective = masked(corpus)
     batch = objective.read(5)
-    original = torch.from_numpy(objective.rows.at(places(5, ROWS)).ids[:, :-1])
+    original = torch.from_numpy(objective.rows.at(step_indices(5, ROWS)).ids[:, :-1])
     chosen = torch.zeros(ROWS * TIME, dtype=torch.bool)
     chosen[batch.tensors["places"]] = True
     logits = objective.model(batch.tensors["ids"], causal=False).flatten(0, 1)
@@ -98,7 +98,7 @@ def test_masked_is_the_cross_entropy_at_hidden_places(corpus: Corpus) -> None:
 def test_hybrid_predicts_hidden_tokens_one_position_early(corpus: Corpus) -> None:
     objective = hybrid(corpus)
     batch = objective.read(5)
-    rows = torch.from_numpy(objective.rows.at(places(5, ROWS)).ids)
+    rows = torch.from_numpy(objective.rows.at(step_indices(5, ROWS)).ids)
     ahead, both = batch.tensors["causal"], batch.tensors["ids"]
     assert len(ahead) + len(both) == ROWS
     assert len(ahead)
@@ -131,7 +131,7 @@ def test_pairs_are_halves_of_one_row_or_of_two(corpus: Corpus) -> None:
     seen = {True: 0, False: 0}
     for step in range(6):
         batch = objective.read(step)
-        text = objective.rows.at(places(step, objective.per_step)).ids[:, :-1]
+        text = objective.rows.at(step_indices(step, objective.per_step)).ids[:, :-1]
         read = batch.tensors["ids"].clone()
         read.view(-1)[batch.tensors["places"]] = batch.tensors["targets"]  # as it was before hiding
         for row, original, follows in zip(read.numpy(), text, batch.tensors["follows"], strict=True):
@@ -273,7 +273,7 @@ def test_validation_hides_fifteen_per_cent_whatever_training_does(corpus: Corpus
 def test_held_out_rows_are_of_held_out_documents(corpus: Corpus) -> None:
     assert not set(corpus.train.documents.tolist()) & set(corpus.valid.documents.tolist())
     assert len(corpus.train) + len(corpus.valid) == len(corpus.train.store)
-    text = np.concatenate([np.append(corpus.valid[i], corpus.valid.end_mark) for i in range(len(corpus.valid))])
+    text = np.concatenate([np.append(corpus.valid[i], corpus.valid.eos) for i in range(len(corpus.valid))])
     ring = np.concatenate([text, text]).tolist()
     held = {tuple(ring[i : i + TIME + 1]) for i in range(len(text))}
     for batch in causal(corpus).held_out():

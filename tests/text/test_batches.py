@@ -14,10 +14,10 @@ from rehead.errors import UserError
 from rehead.text.datasets import read_reviews
 from rehead.text.document_batches import DocumentBatches
 from rehead.text.documents import Document
-from rehead.text.long_documents import LongRule, cut_long
-from rehead.text.order import places
+from rehead.text.long_documents import LongRule, split_long
+from rehead.text.order import step_indices
+from rehead.text.packed_rows import PackedRows
 from rehead.text.readers import Texts
-from rehead.text.rows import LanguageModelRows
 from rehead.text.store import TokenStore, build_store
 from rehead.text.tokenizer import Tokenizer
 
@@ -35,15 +35,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
 
 def naive_stream(store: TokenStore) -> list[tuple[int, int]]:
     """(id, document) of every token, documents one after the other with their end marks."""
-    return [(int(each), i) for i in range(len(store)) for each in [*store[i], store.end_mark]]
+    return [(int(each), i) for i in range(len(store)) for each in [*store[i], store.eos]]
 
 
 @pytest.mark.parametrize("time", [1, 7, 64])
 @pytest.mark.parametrize("epoch", [0, 1, 5])
 def test_rows_of_an_epoch_lose_less_than_a_row(store: TokenStore, time: int, epoch: int) -> None:
-    rows = LanguageModelRows(store, time, seed=3)
+    rows = PackedRows(store, time, seed=3)
     whole = Counter(each for each, _ in naive_stream(store))
-    read = rows.at(places(epoch, len(rows)))  # a step as large as an epoch
+    read = rows.at(step_indices(epoch, len(rows)))  # a step as large as an epoch
     for seen in (read.ids[:, :-1], read.ids[:, 1:]):
         lost = whole - Counter(seen.ravel().tolist())
         assert not Counter(seen.ravel().tolist()) - whole
@@ -54,8 +54,8 @@ def test_every_row_is_a_stretch_of_the_naive_concatenation(store: TokenStore) ->
     stream = naive_stream(store)
     ring = stream + stream
     text = [each for each, _ in ring]
-    rows = LanguageModelRows(store, 50, seed=0)
-    read = rows.at(places(0, len(rows)))
+    rows = PackedRows(store, 50, seed=0)
+    read = rows.at(step_indices(0, len(rows)))
     for ids, segments in zip(read.ids.tolist(), read.segments.tolist(), strict=True):
         starts = [at for at in range(len(stream)) if text[at : at + 51] == ids]
         expected = []
@@ -70,27 +70,27 @@ def test_a_lone_document_begins_anew_where_the_ring_closes(tmp_path: Path) -> No
     (tmp_path / "one.txt").write_text("a b c d e f g h")
     tokenizer = Tokenizer.train([Document("a b c", "", 1)] * 3, vocab=261, quiet=True)
     store = build_store(Texts([tmp_path / "one.txt"]), tokenizer, tmp_path / "store", quiet=True)
-    rows = LanguageModelRows(store, len(store.ids), seed=1)
-    read = rows.at(places(0, 1))
-    end = read.ids[0].tolist().index(store.end_mark)
+    rows = PackedRows(store, len(store.ids), seed=1)
+    read = rows.at(step_indices(0, 1))
+    end = read.ids[0].tolist().index(store.eos)
     assert read.segments[0].tolist() == [0] * (end + 1) + [1] * (len(store.ids) - end)
 
 
 def test_epochs_begin_at_another_place_in_another_order(store: TokenStore) -> None:
-    rows = LanguageModelRows(store, 64, seed=3)
-    one, two = (rows.at(places(epoch, len(rows))).ids for epoch in range(2))
+    rows = PackedRows(store, 64, seed=3)
+    one, two = (rows.at(step_indices(epoch, len(rows))).ids for epoch in range(2))
     assert not {tuple(row) for row in one.tolist()} & {tuple(row) for row in two.tolist()}
-    again = LanguageModelRows(store, 64, seed=3)
-    assert np.array_equal(again.at(places(1, len(rows))).ids, two)
+    again = PackedRows(store, 64, seed=3)
+    assert np.array_equal(again.at(step_indices(1, len(rows))).ids, two)
 
 
 @settings(deadline=None)
 @given(first=st.integers(0, 400), batch=st.integers(1, 9), world=st.sampled_from([1, 2, 3]))
 def test_rows_for_any_rank_count_and_from_any_step(store: TokenStore, first: int, batch: int, world: int) -> None:
-    rows = LanguageModelRows(store, 16, seed=9)
-    straight = rows.at(places(0, (first + 2) * batch))  # one process, from the start, in one go
+    rows = PackedRows(store, 16, seed=9)
+    straight = rows.at(step_indices(0, (first + 2) * batch))  # one process, from the start, in one go
     for step in (first, first + 1):
-        parts = [rows.at(places(step, batch, rank, world)) for rank in range(world)]
+        parts = [rows.at(step_indices(step, batch, rank, world)) for rank in range(world)]
         expected = slice(step * batch, (step + 1) * batch)
         assert np.array_equal(np.concatenate([part.ids for part in parts]), straight.ids[expected])
         assert np.array_equal(np.concatenate([part.segments for part in parts]), straight.segments[expected])
@@ -98,11 +98,11 @@ def test_rows_for_any_rank_count_and_from_any_step(store: TokenStore, first: int
 
 def test_too_little_text_for_a_row(store: TokenStore) -> None:
     with pytest.raises(UserError, match="fewer than a row of 1,000,000"):
-        LanguageModelRows(store, 1_000_000, seed=0)
+        PackedRows(store, 1_000_000, seed=0)
 
 
 def cut_by_hand(ids: list[int], limit: int, rule: LongRule) -> list[list[int]]:
-    pieces = cut_long(np.array([len(ids)]), limit, rule)
+    pieces = split_long(np.array([len(ids)]), limit, rule)
     assert pieces.cut == (len(ids) > limit)
     return [pieces.read(number, np.array(ids)).tolist() for number in range(len(pieces.document))]
 
@@ -223,6 +223,6 @@ def test_padding_on_imdb_is_under_a_tenth() -> None:
 
 def test_what_cannot_be_is_named(store: TokenStore) -> None:
     with pytest.raises(UserError, match="row of 0 tokens"):
-        LanguageModelRows(store, 0, seed=0)
+        PackedRows(store, 0, seed=0)
     with pytest.raises(UserError, match=r"long='haed' is not known. Choose one of: head, tail, head\+tail, windows"):
-        cut_long(np.array([3]), 2, "haed")  # type: ignore[arg-type]
+        split_long(np.array([3]), 2, "haed")  # type: ignore[arg-type]

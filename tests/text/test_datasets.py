@@ -13,7 +13,7 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text import datasets
-from rehead.text.datasets import Split, load_dataset, parse_reviews
+from rehead.text.datasets import DatasetSplits, load_dataset, parse_reviews
 from rehead.text.documents import LabelledData
 from rehead.text.duplicates import find_duplicates
 
@@ -22,24 +22,24 @@ needs_reviews = pytest.mark.skipif(
 )
 
 
-def labelled_parts(split: Split) -> list[LabelledData]:
+def labelled_parts(split: DatasetSplits) -> list[LabelledData]:
     return [split.train, split.valid, split.test]
 
 
 @pytest.fixture(scope="module")
-def imdb() -> Split:
+def imdb() -> DatasetSplits:
     return load_dataset("imdb")
 
 
 @pytest.fixture(scope="module")
-def tomatoes() -> Split:
+def tomatoes() -> DatasetSplits:
     return load_dataset("rotten-tomatoes")
 
 
 @needs_reviews
 @pytest.mark.parametrize(("name", "total"), [("imdb", 25_000), ("tomatoes", 8_530)])
 def test_sizes_and_balance(name: str, total: int, request: pytest.FixtureRequest) -> None:
-    split: Split = request.getfixturevalue(name)
+    split: DatasetSplits = request.getfixturevalue(name)
     assert [len(part) for part in labelled_parts(split)] == [1600, 400, 2000]
     assert len(split.unlabelled) + 4000 + split.removed == total
     for part in labelled_parts(split):
@@ -51,14 +51,14 @@ def test_sizes_and_balance(name: str, total: int, request: pytest.FixtureRequest
 @needs_reviews
 @pytest.mark.parametrize("name", ["imdb", "tomatoes"])
 def test_no_document_is_in_two_parts_not_even_nearly(name: str, request: pytest.FixtureRequest) -> None:
-    split: Split = request.getfixturevalue(name)
+    split: DatasetSplits = request.getfixturevalue(name)
     texts = [text for part in labelled_parts(split) for text in part.texts] + split.unlabelled
     result = find_duplicates(texts)
     assert result.groups().tolist() == list(range(len(texts)))
 
 
 @needs_reviews
-def test_the_texts_are_those_of_the_file_without_line_breaks(imdb: Split) -> None:
+def test_the_texts_are_those_of_the_file_without_line_breaks(imdb: DatasetSplits) -> None:
     review = imdb.train.texts[0]
     assert all(text and text == " ".join(text.split()) and "<br" not in text for text in imdb.unlabelled)
     assert datasets.clean("one.<br /><br />Two \n three ") == "one. Two three"
@@ -84,7 +84,7 @@ def test_the_parts_are_what_they_always_were(name: str, seed: int) -> None:
 
 
 @needs_reviews
-def test_other_sizes_keep_the_order(tomatoes: Split) -> None:
+def test_other_sizes_keep_the_order(tomatoes: DatasetSplits) -> None:
     larger = load_dataset("rotten-tomatoes", test=3000)
     assert larger.train.sources == tomatoes.train.sources
     assert set(tomatoes.test.sources) < set(larger.test.sources)
@@ -95,7 +95,7 @@ def test_other_sizes_keep_the_order(tomatoes: Split) -> None:
 
 @needs_reviews
 def test_another_file_than_the_recorded_one_is_searched_for_copies(
-    monkeypatch: pytest.MonkeyPatch, tomatoes: Split
+    monkeypatch: pytest.MonkeyPatch, tomatoes: DatasetSplits
 ) -> None:
     monkeypatch.setattr(datasets, "RECORDED_FILE", "another")
     again = load_dataset("rotten-tomatoes")
@@ -107,7 +107,7 @@ def test_another_file_than_the_recorded_one_is_searched_for_copies(
 @pytest.mark.slow
 def test_the_recorded_copies_are_those_that_are_found() -> None:
     reviews = parse_reviews(datasets.find_file().read_bytes(), "imdb")
-    assert datasets.find_copies(reviews) == datasets.RECORDED_COPIES["imdb"]
+    assert datasets.find_repeated_rows(reviews) == datasets.RECORDED_DUPLICATES["imdb"]
 
 
 @needs_reviews

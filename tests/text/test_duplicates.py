@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rehead.text import duplicates
 from rehead.text.duplicates import Duplicates, find_duplicates
-from rehead.text.words import CHARACTER, fold_accents, split_words
+from rehead.text.word_hashes import CHARACTER, fold_accents, split_words
 
 # --- the definition, written down once more, naively -------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rehead.errors import UserError
 from rehead.text.documents import Example, ReadOptions
 from rehead.text.labelled import check_classes, read_examples, sort_names
-from rehead.text.labelled_files import look
+from rehead.text.labelled_files import detect_labels
 from tests.text.reading import write
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -185,7 +185,7 @@ def test_real_pairs(shared_data: Path) -> None:
 def test_real_pairs_in_a_folder_or_glob(shared_data: Path) -> None:
     folder = shared_data / "cls-books"
     for name, left_out in ((folder, 2), (f"{folder}/*.spm", 0), (f"{folder}/*.label", 0), (f"{folder}/*", 2)):
-        assert look(name, ReadOptions()).labelled
+        assert detect_labels(name, ReadOptions()).labelled
         data = read_examples([name])
         assert (len(data), data.skipped.total()) == (2000, left_out)
     assert data.skipped == Counter({"file with the extension .txt": 1, "file with the extension .model": 1})
@@ -207,7 +207,7 @@ def test_pairs_in_a_folder() -> None:
             ("three", ("z",), "set/c.spm", 1),
         ]
         assert data.skipped == Counter({"half of a pair": 1, "file with the extension .txt": 1})
-        assert look(name, ReadOptions()) == (True, "", {"spm", "csv"})
+        assert detect_labels(name, ReadOptions()) == (True, "", {"spm", "csv"})
     data = read_examples(["set/a.label", "set/a.review.spm.gz", "set/*.spm"], check=False)
     assert data.texts == ["one", "three"], "a pair named by both of its files counts once"
     assert data.skipped == Counter({"half of a pair": 1})
@@ -324,11 +324,8 @@ def test_one_class_only() -> None:
 
 def test_a_class_with_a_single_example() -> None:
     write("a.csv", "text,label\none,x\ntwo,y\nthree,x\n")
-    message = (
-        "a.csv line 3: the only example of the class 'y', so it cannot be both learnt and tested. "
-        "Add examples of it, or take it out."
-    )
-    assert error("a.csv") == message
+    message = error("a.csv")
+    assert message.startswith("a.csv line 3: the only example of the class 'y'")
     with pytest.raises(UserError) as caught:
         check_classes(read_examples("a.csv", check=False))
     assert str(caught.value) == message

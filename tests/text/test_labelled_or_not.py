@@ -12,9 +12,9 @@ import pytest
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
-from rehead.text.labelled_files import look
+from rehead.text.labelled_files import detect_labels
 from rehead.text.readers import Texts
-from rehead.text.sources import hold
+from rehead.text.sources import spool
 from tests.text.reading import write
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -23,19 +23,19 @@ pytestmark = pytest.mark.usefixtures("here")
 def test_why_something_is_read_without_labels() -> None:
     options = ReadOptions()
     write("data/a.csv", "text,label\none,x\n")
-    assert look("data", options) == (True, "", {"csv"})
+    assert detect_labels("data", options) == (True, "", {"csv"})
     write("data/more.csv", "text,date\none,x\n")
     why = "data/more.csv has no label column (there are: text, date), so {} is read without labels."
-    assert look("data/more.csv", options) == (False, why.format("it"), {"csv"})
-    assert look("data", options) == (False, why.format("all of data"), {"csv"})
-    assert look("data/*.csv", options) == (False, why.format("all of data/*.csv"), {"csv"})
-    assert look("data/more.csv", ReadOptions(label_column="date")) == (True, "", {"csv"})
+    assert detect_labels("data/more.csv", options) == (False, why.format("it"), {"csv"})
+    assert detect_labels("data", options) == (False, why.format("all of data"), {"csv"})
+    assert detect_labels("data/*.csv", options) == (False, why.format("all of data/*.csv"), {"csv"})
+    assert detect_labels("data/more.csv", ReadOptions(label_column="date")) == (True, "", {"csv"})
     write("a.txt", "one\n")
     write("alone.spm", "▁one\n")
-    assert look("a.txt", options) == (False, "", {"txt"})
-    assert look("alone.spm", options) == (False, "", {"spm"})
+    assert detect_labels("a.txt", options) == (False, "", {"txt"})
+    assert detect_labels("alone.spm", options) == (False, "", {"spm"})
     write("b.csv", "label,body\none,two\n")
-    assert look("b.csv", ReadOptions(text_column="label")).why.startswith("b.csv has no label column")
+    assert detect_labels("b.csv", ReadOptions(text_column="label")).reason.startswith("b.csv has no label column")
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_mistakes_are_not_taken_for_no_labels(name: str, data: str | None, compl
     if data is not None:
         write(name, data)
     with pytest.raises(UserError) as caught:
-        look(name, ReadOptions())
+        detect_labels(name, ReadOptions())
     assert str(caught.value).startswith(complaint)
 
 
 def test_labels_that_begin_late() -> None:
     bare, labelled = '{"text": "one"}\n', '{"text": "two", "label": "x"}\n'
     skip = ReadOptions(skip_empty=True)
-    assert look(write("a.jsonl", bare * 99 + labelled), skip).labelled
+    assert detect_labels(write("a.jsonl", bare * 99 + labelled), skip).labelled
     assert read_examples("a.jsonl", skip, check=False).skipped == Counter({"empty label": 99})
-    assert look(write("b.jsonl", bare * 100 + labelled), skip).why == (
+    assert detect_labels(write("b.jsonl", bare * 100 + labelled), skip).reason == (
         "b.jsonl has no label column (there are: text), so it is read without labels."
     )
 
@@ -80,9 +80,9 @@ def test_standard_input_is_looked_at_when_held(
 ) -> None:
     options = ReadOptions(input_format=kind)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
-    assert not look("-", options).labelled, "by name, it is not read"
-    held = hold("-", options)
-    assert look(held, options).labelled == labelled
+    assert not detect_labels("-", options).labelled, "by name, it is not read"
+    held = spool("-", options)
+    assert detect_labels(held, options).labelled == labelled
     if labelled:
         assert next(iter(read_examples(held, options, check=False)))[:3] == ("one", ("x",), "-")
     else:

@@ -11,8 +11,8 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
-from rehead.text.labelled_files import look
-from rehead.text.leaks import check_parts
+from rehead.text.labelled_files import detect_labels
+from rehead.text.leaks import check_splits
 
 LONG = [
     "the first review is about a ship that sails around the cape and never finds the island it was looking for",
@@ -35,7 +35,7 @@ def text_file(path: Path, lines: list[str]) -> str:
 
 
 def report(paths: list[str], against: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    made = check_parts(paths, against or [], ReadOptions(skip_empty=True), quiet=True, **more)
+    made = check_splits(paths, against or [], ReadOptions(skip_empty=True), quiet=True, **more)
     return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 
 
@@ -224,10 +224,10 @@ def test_what_is_labelled(tmp_path: Path) -> None:
         str(tmp_path / "alone.review.spm"): False,
         "-": False,
     }
-    assert {given: look(given, options).labelled for given in expected} == expected
-    assert look(str(bare), ReadOptions(label_column="date")).labelled
+    assert {given: detect_labels(given, options).labelled for given in expected} == expected
+    assert detect_labels(str(bare), ReadOptions(label_column="date")).labelled
     with pytest.raises(UserError, match="no column 'mood'"):
-        look(str(bare), ReadOptions(label_column="mood"))
+        detect_labels(str(bare), ReadOptions(label_column="mood"))
 
 
 def test_an_empty_label_is_counted_not_taken_for_no_label(tmp_path: Path) -> None:

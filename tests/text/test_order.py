@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rehead.text.order import number, part_of, places, shuffled
+from rehead.text.order import random_bits, shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
@@ -55,14 +55,14 @@ def test_seeds_and_epochs_give_unrelated_orders() -> None:
 
 @given(step=st.integers(0, 10**9), batch=st.integers(1, 64), world=st.sampled_from([1, 2, 3]))
 def test_the_ranks_together_see_what_one_process_sees(step: int, batch: int, world: int) -> None:
-    parts = [places(step, batch, rank, world) for rank in range(world)]
+    parts = [step_indices(step, batch, rank, world) for rank in range(world)]
     assert np.concatenate(parts).tolist() == list(range(step * batch, (step + 1) * batch))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_a_rank_that_does_not_exist() -> None:
     with pytest.raises(ValueError, match="rank 2 of 2"):
-        part_of(10, 2, 2)
+        shard_slice(10, 2, 2)
 
 
 def test_a_seed_may_be_any_whole_number() -> None:
@@ -75,7 +75,7 @@ def test_a_seed_may_be_any_whole_number() -> None:
 @pytest.mark.parametrize(("step", "batch"), [(-1, 4), (0, 0)])
 def test_steps_and_batches_that_cannot_be(step: int, batch: int) -> None:
     with pytest.raises(ValueError, match="count from 0"):
-        places(step, batch)
+        step_indices(step, batch)
 
 
 def test_streams_have_a_value_of_their_own_but_for_five_pairs() -> None:
@@ -87,11 +87,11 @@ def test_streams_have_a_value_of_their_own_but_for_five_pairs() -> None:
         0: ["BATCH_ORDER", "ROW_ORDER"],
         1: ["BATCH_MEMBERS", "ROW_START"],
         7: ["GENERATION", "MASKED_TOKEN"],
-        21: ["DOCUMENT_ORDER", "SPREAD_SAMPLE"],
+        21: ["DOCUMENT_ORDER", "STATISTICS_SAMPLE"],
         71: ["SHUFFLED_LABELS", "UNLABELLED_TEXTS"],
     }
 
 
 def test_a_stream_is_its_value_as_part_of_a_key() -> None:
     for stream in Stream:
-        assert number(3, stream, np.arange(4)).tolist() == number(3, int(stream), np.arange(4)).tolist()
+        assert random_bits(3, stream, np.arange(4)).tolist() == random_bits(3, int(stream), np.arange(4)).tolist()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
-from rehead.text.labelled_files import look
+from rehead.text.labelled_files import detect_labels
 from rehead.text.readers import Texts
 
 ROWS = [("one, “two”\nthree", "pos"), ('say "x"', "neg"), ("漢字 🙂", "a|b"), ("plain", "pos")]
@@ -58,7 +58,7 @@ def read_all(path: Path) -> int:
         )
         for check in (True, False)
     ]
-    labelled.append(lambda: look(path, ReadOptions()))
+    labelled.append(lambda: detect_labels(path, ReadOptions()))
     unlabelled: list[Callable[[], object]] = [
         lambda options=options: list(Texts(path, options, check=False))  # type: ignore[misc]
         for options in (

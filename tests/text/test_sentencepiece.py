@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehead.errors import UserError
-from rehead.text.pieces import read_dictionary, read_model, read_sentencepiece
+from rehead.text.sentencepiece import read_dictionary, read_model, read_sentencepiece
 from rehead.text.tokenizer import Tokenizer
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -51,7 +51,7 @@ def test_ids_follow_the_model_after_the_four_marks(pair: tuple[Tokenizer, Any]) 
     tokenizer, processor = pair
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     expected = ["<s>", "<pad>", "</s>", "<unk>", *(each for each in pieces if each not in ("<s>", "</s>", "<unk>"))]
-    assert tokenizer.pieces(range(tokenizer.vocab_size)) == expected
+    assert tokenizer.tokens(range(tokenizer.vocab_size)) == expected
     assert (tokenizer.bos, tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.mask) == (0, 1, 2, 3, None)
     assert tokenizer.notes == []
 
@@ -114,7 +114,7 @@ def test_a_dictionary_gives_the_order_and_disagreements_are_said(tmp_path: Path)
     listed = [*reversed(pieces[1:]), "madeupword0000"]
     (tmp_path / "dict.txt").write_text("".join(f"{each} 1\n" for each in listed), encoding="utf-8")
     tokenizer = Tokenizer.load(tmp_path / "made.model")  # dict.txt is beside it
-    assert tokenizer.pieces(range(4, tokenizer.vocab_size)) == listed
+    assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == listed
     assert len(tokenizer.notes) == 2
     assert "1 pieces (madeupword0000) are not in" in tokenizer.notes[0]
     assert f"1 pieces ({pieces[0]}) are not in" in tokenizer.notes[1]
@@ -187,9 +187,9 @@ def french(shared_data: Path) -> tuple[Tokenizer, Any]:
 def test_the_french_model_has_50001_ids(french: tuple[Tokenizer, Any], shared_data: Path) -> None:
     tokenizer, _ = french
     assert tokenizer.vocab_size == 50_001
-    assert tokenizer.pieces(range(4)) == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert tokenizer.tokens(range(4)) == ["<s>", "<pad>", "</s>", "<unk>"]
     lines = (shared_data / "cls-books" / "dict.txt").read_text(encoding="utf-8").split("\n")
-    assert tokenizer.pieces([4, 50_000]) == [lines[0].split(" ")[0], lines[49_996].split(" ")[0]]
+    assert tokenizer.tokens([4, 50_000]) == [lines[0].split(" ")[0], lines[49_996].split(" ")[0]]
     assert tokenizer.notes == []
 
 
@@ -200,7 +200,7 @@ def test_the_french_reviews_round_trip(french: tuple[Tokenizer, Any], shared_dat
     ids = [tokenizer.ids_of(line) for line in lines]
     whole = [number for number, each in enumerate(ids) if tokenizer.unk not in each]
     assert (len(lines), len(whole)) == (2000, 1910)  # the other 90 have characters that the dictionary lacks
-    assert all(tokenizer.pieces(ids[number]) == lines[number] for number in whole)
+    assert all(tokenizer.tokens(ids[number]) == lines[number] for number in whole)
     # The raw text is cut into the very same ids, unknown pieces included.
     assert tokenizer.encode_batch([processor.decode(line) for line in lines]) == ids
 
@@ -211,7 +211,7 @@ def test_raw_french_text_is_cut_as_sentencepiece_cuts_it(french: tuple[Tokenizer
         lines = [line.removesuffix("\n") for _, line in zip(range(3000), file, strict=False)]
     ours = tokenizer.encode_batch(lines)
     same = sum(ids == reference(tokenizer, processor, line) for ids, line in zip(ours, lines, strict=True))
-    # Three of all 89,640 differ: see the docstring of `rehead.text.pieces`.
+    # Three of all 89,640 differ: see the docstring of `rehead.text.sentencepiece`.
     assert same >= 0.999 * len(lines)
 
 

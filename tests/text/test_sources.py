@@ -19,7 +19,7 @@ from rehead.errors import UserError
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
-from rehead.text.sources import Source, check_use, hold
+from rehead.text.sources import Source, check_options_apply, spool
 from tests.text.reading import error, read, write
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -129,13 +129,13 @@ def test_a_named_pipe() -> None:
 def test_standard_input_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ReadOptions(input_format="csv")
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text,label\none,x\n")))
-    held = hold("-", options)
+    held = spool("-", options)
     assert isinstance(held, Source)
-    assert hold(held, options) is held
+    assert spool(held, options) is held
     for _ in range(2):
         assert list(Texts(held, options)) == [("one", "-", 2)]
         assert list(read_examples([held], options, check=False)) == [("one", ("x",), "-", 2)]
-    assert hold("a.csv", options) == "a.csv"
+    assert spool("a.csv", options) == "a.csv"
 
 
 # Options and arguments
@@ -173,10 +173,10 @@ def test_options_that_do_not_apply(name: str, options: dict[str, Any], flag: str
 
 
 def test_which_options_apply_to_what() -> None:
-    check_use({"txt", "jsonl"}, ReadOptions(documents="block", text_column="x", label_column="y"))
-    check_use([], ReadOptions(documents="block"))
+    check_options_apply({"txt", "jsonl"}, ReadOptions(documents="block", text_column="x", label_column="y"))
+    check_options_apply([], ReadOptions(documents="block"))
     with pytest.raises(UserError, match=r"^--delimiter: is for csv, tsv, and all there is to read is jsonl, txt\."):
-        check_use({"txt", "jsonl"}, ReadOptions(delimiter=";"))
+        check_options_apply({"txt", "jsonl"}, ReadOptions(delimiter=";"))
 
 
 @pytest.mark.parametrize("read_them", [Texts, read_examples])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rehead.text.documents import Document
-from rehead.text.spans import touching, word_spans
+from rehead.text.spans import align_tokens, word_spans
 from rehead.text.tokenizer import Tokenizer
 
 
@@ -38,9 +38,9 @@ def test_every_character_but_white_space_is_in_one_word(text: str) -> None:
 def test_tokens_and_words_touch_where_they_share_a_character() -> None:
     words = [(0, 3), (4, 9), (9, 10)]
     tokens = [(0, 2), (2, 3), (3, 7), (7, 10), (3, 4), (10, 10)]
-    touch = touching(tokens, words)
+    touch = align_tokens(tokens, words)
     assert list(zip(touch.token.tolist(), touch.word.tolist(), strict=True)) == [(0, 0), (1, 0), (2, 1), (3, 1), (3, 2)]
-    assert len(touching([], words).token) == len(touching(tokens, []).token) == 0
+    assert len(align_tokens([], words).token) == len(align_tokens(tokens, []).token) == 0
 
 
 TOKENIZER = Tokenizer.train(
@@ -56,7 +56,7 @@ def test_every_word_has_tokens_whatever_it_is_made_of(text: str) -> None:
     ids, tokens = TOKENIZER.encode_with_spans(text)
     assert ids == TOKENIZER.encode(text)
     words = word_spans(text)
-    touch = touching(tokens, words)
+    touch = align_tokens(tokens, words)
     assert set(touch.word.tolist()) == set(range(len(words)))
     for token, word in zip(*touch, strict=True):
         assert tokens[token][0] < words[word][1]

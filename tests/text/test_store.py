@@ -12,7 +12,7 @@ import pytest
 import rehead.text.encoding
 from rehead.errors import DamagedError, UserError
 from rehead.text.documents import Document, ReadOptions
-from rehead.text.encoding import parts_of
+from rehead.text.encoding import split_into_chunks
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
 from rehead.text.tokenizer import Tokenizer
@@ -167,7 +167,7 @@ def test_parts_join_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehead.text.encoding, "PART_CHARACTERS", 10)
 
     def parts(text: str) -> list[str]:
-        found = list(parts_of(Document(text, "", 1)))
+        found = list(split_into_chunks(Document(text, "", 1)))
         assert [part.last for part in found] == [False] * (len(found) - 1) + [True]
         return [part.text for part in found]
 

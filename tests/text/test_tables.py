@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rehead.text.documents import ReadOptions, place
+from rehead.text.documents import ReadOptions, location
 from rehead.text.readers import Texts
 from tests.text.reading import error, read, write
 
@@ -51,7 +51,7 @@ def test_parquet() -> None:
     table = pa.table({"n": list(range(200)), "body": [f"text {number}\r\n" for number in range(200)]})
     pq.write_table(table, "a.parquet", row_group_size=70)
     assert read("a.parquet") == [(f"text {number}\r\n", "a.parquet", number + 1) for number in range(200)]
-    assert place("a.parquet", 3) == "a.parquet row 3"
+    assert location("a.parquet", 3) == "a.parquet row 3"
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -218,9 +218,9 @@ def test_a_key_that_comes_late() -> None:
 
 
 def test_rows_are_rows_by_format_not_by_name() -> None:
-    assert place("a.parquet.gz", 3) == "a.parquet.gz row 3"
-    assert place("x.parquet.d/a.txt", 3) == "x.parquet.d/a.txt line 3"
-    assert place("notes.parquet.txt", 3) == "notes.parquet.txt line 3"
+    assert location("a.parquet.gz", 3) == "a.parquet.gz row 3"
+    assert location("x.parquet.d/a.txt", 3) == "x.parquet.d/a.txt line 3"
+    assert location("notes.parquet.txt", 3) == "notes.parquet.txt line 3"
     pq.write_table(pa.table({"text": ["one", ""]}), "a.bin")
     assert error("a.bin", input_format="parquet").startswith("a.bin row 2: empty text.")
 

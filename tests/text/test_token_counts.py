@@ -6,12 +6,12 @@ from itertools import pairwise
 import pytest
 
 from rehead.text.documents import Document
-from rehead.text.token_counts import SAMPLE_CHARACTERS, TokenCount, count_tokens, estimate_tokens
+from rehead.text.token_counts import SAMPLE_CHARACTERS, TokenCounter, count_tokens, estimate_tokens
 from rehead.text.tokenizer import Tokenizer
 
 
-def watched(texts: list[str], tokenizer: Tokenizer | None = None) -> TokenCount:
-    count = TokenCount(tokenizer)
+def watched(texts: list[str], tokenizer: Tokenizer | None = None) -> TokenCounter:
+    count = TokenCounter(tokenizer)
     assert list(count.watch(iter(texts))) == texts
     return count
 

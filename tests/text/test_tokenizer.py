@@ -27,7 +27,7 @@ def tokenizer() -> Tokenizer:
 
 def test_the_specials_are_where_everybody_expects_them(tokenizer: Tokenizer) -> None:
     assert (tokenizer.bos, tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.mask) == (0, 1, 2, 3, 4)
-    assert tokenizer.pieces(range(5)) == list(SPECIALS)
+    assert tokenizer.tokens(range(5)) == list(SPECIALS)
 
 
 @settings(deadline=None, max_examples=300)
@@ -59,14 +59,14 @@ def test_a_mask_only_where_one_is_asked_for(tokenizer: Tokenizer) -> None:
 
 def test_marks_stand_for_no_text(tokenizer: Tokenizer) -> None:
     """Its own, one that somebody has added, and the numbers in a gap."""
-    assert tokenizer.marks() == [0, 1, 2, 3, 4]
+    assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
     spec = json.loads(tokenizer.to_json())
     gap = tokenizer.vocab_size
     spec["added_tokens"].append({**spec["added_tokens"][0], "id": gap, "content": "<sep>"})
-    assert Tokenizer.from_json(json.dumps(spec)).marks() == [0, 1, 2, 3, 4, gap]
+    assert Tokenizer.from_json(json.dumps(spec)).special_ids() == [0, 1, 2, 3, 4, gap]
     words = [*SPECIALS, "film"]
     gappy = models.WordLevel({word: 2 * number for number, word in enumerate(words)}, "<unk>")
-    assert Tokenizer(tokenizers.Tokenizer(gappy)).marks() == list(range(10))
+    assert Tokenizer(tokenizers.Tokenizer(gappy)).special_ids() == list(range(10))
 
 
 def test_batches_are_what_single_texts_are(tokenizer: Tokenizer) -> None:
@@ -156,7 +156,7 @@ def test_the_tokenizer_of_another_house(tmp_path: Path) -> None:
     assert (tokenizer.pad, tokenizer.unk, tokenizer.bos, tokenizer.eos, tokenizer.mask) == (0, 1, 2, 3, 4)
     assert tokenizer.vocab_size == 10
     # Nothing added, nothing cut off, nothing padded, whatever the file says.
-    assert tokenizer.pieces(tokenizer.encode("a film films a film films")) == ["a", "film", "film", "##s"] * 2
+    assert tokenizer.tokens(tokenizer.encode("a film films a film films")) == ["a", "film", "film", "##s"] * 2
     assert not set(tokenizer.encode("[SEP] a[PAD] [CLS]")) & {0, 2, 3}
 
 
@@ -168,7 +168,7 @@ def test_a_unigram_model_of_another_house_does_not_find_marks_in_text() -> None:
     tokenizer = Tokenizer(inner)
     ids = tokenizer.encode("a </s>b<s> <pad> <mask>")
     assert not set(ids) & {0, 1, 2, 4}
-    assert tokenizer.pieces(ids)[:5] == ["▁", "a", "▁", "<unk>", "/"]
+    assert tokenizer.tokens(ids)[:5] == ["▁", "a", "▁", "<unk>", "/"]
     assert Tokenizer.from_json(tokenizer.to_json()).encode("a </s>b") == tokenizer.encode("a </s>b")
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import rehead.disk
-import rehead.runs.run
 import rehead.pretrain.run
+import rehead.runs.run
 
 WORDS = "the a film book was is very good bad great awful not never story plot actor music end scene and but so"
 

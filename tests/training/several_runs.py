@@ -21,7 +21,7 @@ from tests.training.running import broken_off, shaped, small
 
 def main(text: str, folder: str, cases: str) -> None:
     rehead.pretrain.run._draw = lambda out, say: None
-    with distributed.world("cpu") as world:
+    with distributed.join_processes("cpu") as world:
 
         @contextlib.contextmanager
         def joined(device: distributed.DeviceName = "auto") -> Iterator[distributed.World]:
@@ -33,7 +33,7 @@ def main(text: str, folder: str, cases: str) -> None:
             with shaped(**options.pop("dials")):
                 given = small(Path(text), Path(folder) / name, **options)
                 run_pretraining(given) if at is None else broken_off(given, at)
-            world.wait()
+            world.barrier()
 
 
 if __name__ == "__main__":

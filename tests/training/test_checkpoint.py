@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rehead.disk import read_signed, write_signed
+from rehead.disk import read_checksummed_json, write_checksummed_json
 from rehead.errors import DamagedError, UserError
 from rehead.model.config import preset
 from rehead.model.model import Model
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_not_believed(damage: Callable[[Path], None], na
 
 def test_one_of_another_version_is_not_believed(tmp_path: Path) -> None:
     path = checkpoint.save(made(), tmp_path)
-    write_signed(path / MANIFEST, read_signed(path / MANIFEST) | {"format": 2})
+    write_checksummed_json(path / MANIFEST, read_checksummed_json(path / MANIFEST) | {"format": 2})
     with pytest.raises(DamagedError, match="format 2 is not known"):
         checkpoint.load(path)
 

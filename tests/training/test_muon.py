@@ -64,16 +64,17 @@ def test_momentum_by_hand() -> None:
     torch.testing.assert_close(weight.detach(), expected)
 
 
-def test_parts_are_moved_by_themselves() -> None:
+def test_torchs_own_moves_the_same_way() -> None:
+    """torch orthogonalises in bfloat16, so it agrees to about two digits."""
     torch.manual_seed(0)
-    gradient = torch.randn(12, 4)
-    whole, parts = nn.Parameter(torch.zeros(12, 4)), [nn.Parameter(torch.zeros(4, 4)) for _ in range(3)]
-    whole.grad = gradient.clone()
-    for part, slope in zip(parts, gradient.chunk(3), strict=True):
-        part.grad = slope.clone()
-    Muon([{"params": [whole], "parts": 3}], lr=0.1).step()
-    Muon(parts, lr=0.1).step()
-    torch.testing.assert_close(whole.detach(), torch.cat([part.detach() for part in parts]))
+    ours, theirs = (nn.Parameter(torch.ones(12, 8)) for _ in range(2))
+    sides = Muon([ours], lr=0.1, weight_decay=0.5), torch.optim.Muon([theirs], lr=0.1, weight_decay=0.5)
+    for _ in range(3):
+        ours.grad = torch.randn(12, 8)
+        theirs.grad = ours.grad.clone()
+        for each in sides:
+            each.step()
+    torch.testing.assert_close(ours.detach(), theirs.detach(), atol=1e-2, rtol=0)
 
 
 def test_learns_and_resumes_exactly() -> None:
@@ -107,5 +108,3 @@ def test_without_a_gradient_nothing_moves() -> None:
 def test_what_it_cannot_take_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"tensor of \(3,\)"):
         Muon([nn.Parameter(torch.zeros(3))])
-    with pytest.raises(ConfigError, match="parts=3"):
-        Muon([nn.Parameter(torch.zeros(4, 4))], parts=3)

@@ -12,13 +12,13 @@ import pytest
 import tokenizers
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.text.tokenizer import SPECIALS, Tokenizer
 from rehead.use.fill import guess, mask_ids
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run
 from tests.use.conftest import fruit_tokenizer, trained
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import a_run, printed
 
 Saved = Callable[..., str]
 
@@ -57,7 +57,7 @@ def test_probabilities_are_the_models(objective: str) -> None:
         chances = run.model(torch.tensor([ids]), causal=False)[0].softmax(-1)
     for place, mask in zip(places, guess(run.model, tokenizer, ids, one_before=objective == "hybrid"), strict=True):
         row = chances[place - 1 if objective == "hybrid" else place]
-        row[tokenizer.marks()] = 0.0
+        row[tokenizer.special_ids()] = 0.0
         best = row.topk(5)
         assert [each.id for each in mask] == best.indices.tolist()
         assert [each.probability for each in mask] == pytest.approx(best.values.tolist(), rel=1e-4)
@@ -114,9 +114,9 @@ def test_marks_are_no_words() -> None:
     config = miniature("lab", ntokens=tokenizer.vocab_size + 4)
     model = alive(config, config.language_model())
     with torch.no_grad():
-        model.head.bias[[*tokenizer.marks(), *range(tokenizer.vocab_size, config.ntokens)]] = 9.0  # type: ignore
+        model.head.bias[[*tokenizer.special_ids(), *range(tokenizer.vocab_size, config.ntokens)]] = 9.0  # type: ignore
     (mask,) = guess(model, tokenizer, mask_ids(tokenizer, "a [MASK]"), top=1000, one_before=False)
-    assert {each.id for each in mask} == set(range(tokenizer.vocab_size)) - set(tokenizer.marks())
+    assert {each.id for each in mask} == set(range(tokenizer.vocab_size)) - set(tokenizer.special_ids())
     assert sum(each.probability for each in mask) < 0.5
     assert all(each.word for each in mask)
     assert "(part of a character)" in {each.word for each in mask}

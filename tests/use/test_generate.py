@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.use.generate import Printer, generate_samples, prompt_ids
 from rehead.use.sampling import Sampling
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run
 from tests.use.conftest import SENTENCES, fruit_tokenizer, trained
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import a_run, printed
 
 Saved = Callable[..., str]
 
@@ -102,7 +102,7 @@ def test_marks_in_a_prompt_are_text() -> None:
     tokenizer = fruit_tokenizer()
     ids = prompt_ids(tokenizer, "a </s> [MASK]")
     assert ids[0] == tokenizer.eos
-    assert not set(ids[1:]) & set(tokenizer.marks())
+    assert not set(ids[1:]) & set(tokenizer.special_ids())
     assert tokenizer.decode(ids) == "a </s> [MASK]"
     assert prompt_ids(tokenizer, "") == [tokenizer.eos]
 
@@ -114,7 +114,7 @@ def wild(extra: int = 7) -> Model:
     model = alive(config, config.language_model())
     with torch.no_grad():
         model.head.bias.zero_()  # type: ignore[union-attr,operator]
-        model.head.bias[[*tokenizer.marks(), *range(tokenizer.vocab_size, config.ntokens)]] = 100.0  # type: ignore
+        model.head.bias[[*tokenizer.special_ids(), *range(tokenizer.vocab_size, config.ntokens)]] = 100.0  # type: ignore
         model.head.bias[tokenizer.eos] = 0.0  # type: ignore[union-attr,index,operator]
     return model
 
@@ -125,7 +125,7 @@ def test_marks_are_never_written() -> None:
     ids = {each for sample in samples for each in sample.ids}
     assert len(ids) > 100
     assert max(ids) < tokenizer.vocab_size
-    assert not ids & set(tokenizer.marks())
+    assert not ids & set(tokenizer.special_ids())
     assert any(sample.ended for sample in samples)
     for sample in samples:
         assert sample.text == tokenizer.decode(sample.ids)
@@ -208,7 +208,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
     run = saved("causal")
     wrong = {
         "no run": ([str(tmp_path / "none")], "no such run"),
-        "masked": ([saved("masked")], "never learnt to continue a text: its objective was masked"),
+        "masked": ([saved("masked")], "not trained to continue a text: its objective was masked"),
         "document": ([document], "its objective was document. Pretrain one with --objective causal or hybrid."),
         "a classifier": ([classifier], "is a classifier: its language-model head was replaced"),
         "no tokens": ([run, "--tokens", "0"], "--tokens=0"),

@@ -133,7 +133,7 @@ def test_damage_is_seen(tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match=r"a\.csv\.partial: truncated"):
         Unfinished(out, {}, resume=True)
     (tmp_path / "a.csv.partial.json").write_text("{}")
-    with pytest.raises(DamagedError, match="not what was saved"):
+    with pytest.raises(DamagedError, match="SHA-256"):
         Unfinished(out, {}, resume=True)
 
 

@@ -37,12 +37,12 @@ def command(options: ExportOptions) -> None:
         import onnxruntime  # noqa: F401 (the exported model is run to verify it)
     except ImportError as error:
         raise UserError(f"exporting needs {error.name}: pip install 'rehead[export]'.") from None
-    from rehead.disk import check_free
+    from rehead.disk import check_overwrite
     from rehead.progress import amount
     from rehead.runs.run import load
     from rehead.use.export.folder import NAMES, export_run
 
-    check_free(options.out, NAMES if options.overwrite else None)
+    check_overwrite(options.out, NAMES if options.overwrite else None)
     run = load(options.run)
     try:
         done = export_run(run, options.out, options.format, overwrite=options.overwrite)

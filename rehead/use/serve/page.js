@@ -398,16 +398,16 @@ async function generate(event) {
   }
 }
 
-// A file: read in pieces, labelled in batches, written in pieces. It is never in memory whole.
+// A file: read in chunks and classified in batches, so that it may be larger than memory.
 
 class Rows {
-  // Cuts text that comes in pieces into rows of fields: quotes, doubled quotes, any line ends. Without a delimiter, every
-  // line is a row of one field, empty ones too, but for those at the end.
+  // A streaming CSV parser: quotes, doubled quotes, any line ending. Without a delimiter, every line is a row of one
+  // field, empty lines too, except at the end.
   constructor(delimiter) {
     this.delimiter = delimiter;
     this.rest = "";
-    this.line = this.next = 1;  // where the row begins that was given last, and the one behind it
-    this.blank = 0;             // empty lines that are rows if another one follows
+    this.line = this.next = 1;  // where the row last returned begins, and the next one
+    this.blank = 0;             // pending empty lines, which are rows if another one follows
   }
   *read(piece, last = false) {
     const text = this.rest + piece, size = text.length;
@@ -460,7 +460,7 @@ window.rehead = { Rows };
 
 let file = null, first = [], delimiter = ",", labelling = null;
 
-async function take(given) {
+async function openFile(given) {
   if (!given || labelling) return;
   showError("file-problem", null);
   show("download", false);
@@ -534,71 +534,94 @@ function sample() {
 async function labelFile(event) {
   event.preventDefault();
   if (labelling || !file) return;
-  const current = labelling = new AbortController(), given = file, column = Number($("column").value);
-  const busy = (yes) => {
-    show("stop", yes);
-    for (const id of ["csv", "column", "has-header", "start"]) $(id).disabled = yes;
-  };
-  busy(true);
+  const current = labelling = new AbortController(), given = file, column = Number($("column").value), named = $("has-header").checked;
+  setBusy(true);
   $("stop").focus();
   show("download", false);
   show("progress");
   showError("file-problem", null);
-  const out = new Output(delimiter || ","), began = Date.now(), named = $("has-header").checked;
-  let done = 0, skipped = 0, read = 0, batch = [], weight = 0, width = 0;
+  const out = new Output(delimiter || ","), batches = new Batches(out, given.size, current.signal);
   if (!delimiter) out.header(["text"]);
-  const flush = async () => {
-    const asked = batch.filter((each) => each.send);
-    const results = asked.length ? (await classifyWithRetries({ texts: asked.map((each) => each.text) }, current.signal)).results : [];
-    let place = 0;
-    for (const each of batch) out.row(each.row, each.send ? results[place++] : null);
-    done += batch.length;
-    skipped += batch.length - asked.length;
-    batch = [];
-    weight = 0;
-    $("progress").value = Math.min(1, read / Math.max(1, given.size));
-    const rate = done / Math.max(0.001, (Date.now() - began) / 1000);
-    $("file-said").textContent = `${done.toLocaleString()} rows, ${Math.round(rate).toLocaleString()} per second`;
-  };
   try {
-    const rows = new Rows(delimiter), decoder = new TextDecoder("utf-8", { fatal: true }), reader = given.stream().getReader();
-    for (let over = false; !over;) {
-      const piece = await reader.read();
-      if (current.signal.aborted) throw new DOMException("stopped", "AbortError");
-      over = piece.done;
-      read += over ? 0 : piece.value.length;
-      for (const row of rows.read(over ? decoder.decode() : decoder.decode(piece.value, { stream: true }), over)) {
-        if (width && row.length !== width) throw new Error(`Line ${rows.line}: ${uneven(row.length, width, named)}`);
-        const header = named && !width;
-        width = row.length;
-        if (header) { out.header(row); continue; }
-        const text = wellFormed(row[column] || ""), length = text.length;
-        const send = text.trim() !== "" && [...text].length <= about.limits.characters && 6 * length < about.limits.body_bytes;
-        if (batch.length && (weight + 6 * length > about.limits.body_bytes / 2 || batch.length >= Math.min(128, about.limits.texts))) await flush();
-        batch.push({ row, text, send });
-        weight += send ? 6 * length + 8 : 0;
-      }
+    let header = named;
+    for await (const row of rowsOf(given, named, batches, current.signal)) {
+      if (header) out.header(row);
+      else await batches.add(row, wellFormed(row[column] || ""));
+      header = false;
     }
-    await flush();
+    await batches.flush();
     $("progress").value = 1;
-    const link = $("download");
-    if (link.href) URL.revokeObjectURL(link.href);
-    link.blob = out.blob();
-    link.href = URL.createObjectURL(link.blob);
-    link.download = given.name.replace(/(\.[^.]*)?$/, delimiter ? "-labelled$1" : "-labelled.csv");
-    link.textContent = `Download ${link.download}`;
-    show("download");
-    const left = skipped ? `; ${skipped.toLocaleString()} empty or too long, without a label` : "";
-    $("file-said").textContent = `Done: ${done.toLocaleString()} rows${left}.`;
+    offerDownload(out, given.name);
+    const skipped = batches.skipped ? `; ${batches.skipped.toLocaleString()} empty or too long, without a label` : "";
+    $("file-said").textContent = `Done: ${batches.done.toLocaleString()} rows${skipped}.`;
   } catch (error) {
-    $("file-said").textContent = `Stopped after ${done.toLocaleString()} rows.`;
+    $("file-said").textContent = `Stopped after ${batches.done.toLocaleString()} rows.`;
     if (error.name !== "AbortError") showError("file-problem", error instanceof TypeError ? new Error("The file is not UTF-8 text.") : error);
   } finally {
     labelling = null;
-    const here = $("file").contains(document.activeElement);
-    busy(false);
-    if (here) $($("download").hidden ? "start" : "download").focus();
+    const focused = $("file").contains(document.activeElement);
+    setBusy(false);
+    if (focused) $($("download").hidden ? "start" : "download").focus();
   }
+}
+
+function setBusy(yes) {
+  show("stop", yes);
+  for (const id of ["csv", "column", "has-header", "start"]) $(id).disabled = yes;
+}
+
+async function* rowsOf(given, named, progress, signal) {
+  // The rows of a file, all of the same width.
+  const rows = new Rows(delimiter), decoder = new TextDecoder("utf-8", { fatal: true }), reader = given.stream().getReader();
+  let width = 0;
+  for (let over = false; !over;) {
+    const piece = await reader.read();
+    if (signal.aborted) throw new DOMException("stopped", "AbortError");
+    over = piece.done;
+    progress.read += over ? 0 : piece.value.length;
+    for (const row of rows.read(over ? decoder.decode() : decoder.decode(piece.value, { stream: true }), over)) {
+      if (width && row.length !== width) throw new Error(`Line ${rows.line}: ${uneven(row.length, width, named)}`);
+      width = row.length;
+      yield row;
+    }
+  }
+}
+
+class Batches {
+  // Classifies rows in batches, within the limits of the server, and writes the results.
+  constructor(out, size, signal) {
+    Object.assign(this, { out, size, signal, batch: [], bytes: 0, read: 0, done: 0, skipped: 0, began: Date.now() });
+  }
+  async add(row, text) {
+    const { body_bytes, characters, texts } = about.limits, bytes = 6 * text.length;  // in JSON, at most
+    const send = text.trim() !== "" && [...text].length <= characters && bytes < body_bytes;
+    if (this.batch.length && (this.bytes + bytes > body_bytes / 2 || this.batch.length >= Math.min(128, texts))) await this.flush();
+    this.batch.push({ row, text, send });
+    this.bytes += send ? bytes + 8 : 0;
+  }
+  async flush() {
+    const texts = this.batch.filter((each) => each.send).map((each) => each.text);
+    const results = texts.length ? (await classifyWithRetries({ texts }, this.signal)).results : [];
+    let place = 0;
+    for (const each of this.batch) this.out.row(each.row, each.send ? results[place++] : null);
+    this.done += this.batch.length;
+    this.skipped += this.batch.length - texts.length;
+    this.batch = [];
+    this.bytes = 0;
+    $("progress").value = Math.min(1, this.read / Math.max(1, this.size));
+    const rate = this.done / Math.max(0.001, (Date.now() - this.began) / 1000);
+    $("file-said").textContent = `${this.done.toLocaleString()} rows, ${Math.round(rate).toLocaleString()} per second`;
+  }
+}
+
+function offerDownload(out, name) {
+  const link = $("download");
+  if (link.href) URL.revokeObjectURL(link.href);
+  link.blob = out.blob();
+  link.href = URL.createObjectURL(link.blob);
+  link.download = name.replace(/(\.[^.]*)?$/, delimiter ? "-labelled$1" : "-labelled.csv");
+  link.textContent = `Download ${link.download}`;
+  show("download");
 }
 
 function uneven(fields, width, named) {
@@ -689,7 +712,7 @@ $("square").addEventListener("pointermove", (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", square);
 $("writer-form").addEventListener("submit", generate);
 $("csv").addEventListener("click", () => { $("csv").value = ""; });  // so that the same file, corrected, can be chosen again
-$("csv").addEventListener("change", () => { take($("csv").files[0]); });
+$("csv").addEventListener("change", () => { openFile($("csv").files[0]); });
 $("has-header").addEventListener("change", () => columns(Number($("column").value)));
 $("column").addEventListener("change", sample);
 $("file-form").addEventListener("submit", labelFile);
@@ -698,6 +721,6 @@ const drop = $("drop");
 for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault());
-drop.addEventListener("drop", (event) => { event.preventDefault(); take(event.dataTransfer.files[0]); });
+drop.addEventListener("drop", (event) => { event.preventDefault(); openFile(event.dataTransfer.files[0]); });
 start();
 })();

@@ -1,4 +1,4 @@
-"""What is answered, against what the classifier itself says."""
+"""Responses, compared with those of the classifier itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rehead.errors import UserError
-from rehead.model import Run
+from rehead.runs.run import Run
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller

@@ -1,4 +1,4 @@
-"""Who may ask: tokens, names, origins; and what nobody gets to see."""
+"""Access control: tokens, hosts, origins; and what is never logged."""
 
 from __future__ import annotations
 
@@ -122,6 +122,16 @@ def test_pages_that_are_allowed_may_ask_and_read() -> None:
         assert status == 200
         assert headers["access-control-allow-origin"] == "https://friend.example"
         assert server.ask("OPTIONS", "/classify", headers={**asking, "Origin": "https://evil.example"})[0] == 403
+        assert server.ask("OPTIONS", "/classify", headers={**asking, "Host": "evil.example"})[0] == 421
+
+
+def test_pages_that_are_allowed_may_read_errors() -> None:
+    with running(classifier(), allow_origin=["https://Friend.example"]) as server:
+        status, _, headers = server.ask("POST", "/classify", {}, {"Origin": "https://friend.example"})
+        assert status == 422
+        assert headers["access-control-allow-origin"] == "https://friend.example"
+        assert headers["access-control-expose-headers"].lower() == "retry-after"
+        assert "access-control-allow-origin" not in server.ask("POST", "/classify", {})[2]
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])

@@ -1,4 +1,4 @@
-"""Limits: how much, how many, how long; over raw sockets where a well-behaved client would not do it."""
+"""Limits on sizes, queues and time; over raw sockets where no well-behaved client would reach them."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
 
 
 def test_an_explanation_that_nobody_waits_for_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rehead.use.without.BATCH", 1)
+    monkeypatch.setattr("rehead.views.layers.EXPLAIN_TOKENS", 1)
     body = json.dumps({"text": "good film " * 20}).encode()
     with running(classifier("lab")) as server:
         head, base, batches = HEAD.replace(b"/classify", b"/explain"), server.service.run.model.base, []

@@ -9,11 +9,11 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.text.document_batches import DocumentBatches
-from rehead.text.order import places
+from rehead.text.order import step_indices
+from rehead.text.packed_rows import PackedRows
 from rehead.text.readers import Texts
-from rehead.text.rows import LanguageModelRows
 from rehead.text.store import TokenStore, build_store
-from rehead.text.store_part import StorePart, hold_out
+from rehead.text.store_subset import StoreSubset, hold_out
 from rehead.text.tokenizer import Tokenizer
 
 
@@ -37,7 +37,7 @@ def store_of(folder: Path, name: str, lines: list[str], tokenizer: Tokenizer) ->
 
 def test_a_part_is_as_a_store_of_its_documents(tmp_path: Path, lines: list[str], tokenizer: Tokenizer) -> None:
     chosen = np.array([3, 4, 50, 51, 52, 120, 199])
-    part = StorePart(store_of(tmp_path, "all", lines, tokenizer), chosen)
+    part = StoreSubset(store_of(tmp_path, "all", lines, tokenizer), chosen)
     alone = store_of(tmp_path, "some", [lines[number] for number in chosen], tokenizer)
     assert len(part) == len(alone)
     assert (part.offsets == alone.offsets).all()
@@ -45,7 +45,7 @@ def test_a_part_is_as_a_store_of_its_documents(tmp_path: Path, lines: list[str],
     for number in range(len(alone)):
         assert (part[number] == alone[number]).all()
     for step in range(5):
-        mine, theirs = (LanguageModelRows(each, 7, seed=1).at(places(step, 4)) for each in (part, alone))
+        mine, theirs = (PackedRows(each, 7, seed=1).at(step_indices(step, 4)) for each in (part, alone))
         assert (mine.ids == theirs.ids).all()
         assert (mine.segments == theirs.segments).all()
     settings = {"budget": 64, "longest": 32, "long": "head", "pad": 1}

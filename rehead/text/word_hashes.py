@@ -14,10 +14,10 @@ import numpy as np
 
 BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
 # Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: there, a character is compared like a word.
-ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-BETWEEN = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
-WORD = re.compile(f"[{ALONE}]|[^{BETWEEN}{ALONE}]+")
-CHARACTER = re.compile(f"[{ALONE}]")
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+NON_WORD = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
+WORD = re.compile(f"[{UNSPACED}]|[^{NON_WORD}{UNSPACED}]+")
+CHARACTER = re.compile(f"[{UNSPACED}]")
 CHARACTER_WORDS = 0.5  # what such a character counts, where a text must have so many words
 
 ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")  # elsewhere a mark makes another letter, as in Cyrillic й

@@ -10,7 +10,7 @@ import numpy as np
 from rehead.model.base import Base
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 from rehead.views.rows import RowFinder, assign_ngram_rows
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-LARGEST_SAMPLE = 30_000_000  # tokens that are counted at most
-THIN = 1e-4
+MAX_SAMPLE_TOKENS = 30_000_000  # tokens that are counted at most
+SUBSAMPLE_THRESHOLD = 1e-4
 "An n-gram that makes up a larger share of the text than this is thinned out."
 
 
-def choose_rows(base: Base, store: Store, seed: int) -> None:
+def choose_ngrams(base: Base, store: Store, seed: int) -> None:
     """Give the rows of a fresh model's n-grams to those that are most frequent in the text."""
     assign_ngram_rows(base, _sample(store, seed))
 
@@ -40,7 +40,7 @@ def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
 def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
     """Read the documents, or some of a very large corpus, a thousand at a time."""
     documents = len(store)
-    sampled = min(documents, max(1, int(documents * LARGEST_SAMPLE / max(1, int(store.offsets[-1])))))
+    sampled = min(documents, max(1, int(documents * MAX_SAMPLE_TOKENS / max(1, int(store.offsets[-1])))))
     chosen = np.arange(documents)
     if sampled < documents:
         chosen = np.sort(shuffled(np.arange(sampled), documents, seed, Stream.NGRAM_COUNT))
@@ -48,9 +48,9 @@ def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
         yield [np.asarray(store[int(each)], np.int64) for each in chosen[begin : begin + 1000]]
 
 
-def kept_share(counts: NDArray[np.float64], ntokens: int) -> NDArray[np.float64]:
+def keep_probabilities(counts: NDArray[np.float64], ntokens: int) -> NDArray[np.float64]:
     """Say which share of each row's occurrences is kept, so that frequent n-grams do not drown the others: (rows,)."""
     share = counts / max(1.0, float(counts[:ntokens].sum()))
-    ratio = THIN / np.maximum(share, 1e-30)
+    ratio = SUBSAMPLE_THRESHOLD / np.maximum(share, 1e-30)
     kept: NDArray[np.float64] = np.minimum(1.0, np.sqrt(ratio) + ratio)
     return kept

@@ -31,7 +31,7 @@ from typing import Any
 from rehead.errors import UserError
 from rehead.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, read_bytes
 
-MARKS = (BOS, PAD, EOS, UNK)
+SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 SPACE = "▁"
 NEVER = -1000.0  # the score of a unigram piece that is not to come out: others are at about -3 to -20
 
@@ -48,7 +48,7 @@ class Type(IntEnum):
 
 
 @dataclass
-class PieceModel:
+class SentencePieceModel:
     """What we read of a SentencePiece model. The defaults are those of its protocol buffer."""
 
     pieces: dict[str, tuple[float, Type]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) ->
     usable = {
         piece: score
         for piece, (score, kind) in spec.pieces.items()
-        if kind not in (Type.UNKNOWN, Type.CONTROL) and piece not in MARKS
+        if kind not in (Type.UNKNOWN, Type.CONTROL) and piece not in SPECIAL_TOKENS
     }
     listed = list(usable) if dict_txt is None else read_dictionary(Path(dict_txt))
     notes = []
@@ -86,7 +86,7 @@ def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) ->
         notes.append(f"{path}: {_some(only_usable)} not in {dict_txt}: they get no id, text is cut into the others.")
     if marks := [piece for piece, (_, kind) in spec.pieces.items() if kind is Type.USER_DEFINED]:
         notes.append(f"{path}: {_some(marks)} user-defined symbols: they keep their ids, text is cut without them.")
-    return Tokenizer(_assemble(spec, [*MARKS, *listed]), name=str(path), notes=notes)
+    return Tokenizer(_assemble(spec, [*SPECIAL_TOKENS, *listed]), name=str(path), notes=notes)
 
 
 def read_dictionary(path: Path) -> list[str]:
@@ -101,7 +101,7 @@ def read_dictionary(path: Path) -> list[str]:
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not piece or not count.rstrip("\r").isdigit():
             raise UserError(f"{path} line {number}: expected a piece, a space and a count. Give the model's dict.txt.")
-        if piece in MARKS:
+        if piece in SPECIAL_TOKENS:
             raise UserError(f"{path} line {number}: {piece} has its own id before the list. Remove the line.")
         if piece in pieces:
             raise UserError(f"{path} line {number}: {piece!r} was on line {pieces[piece]} already. Remove one of them.")
@@ -109,9 +109,9 @@ def read_dictionary(path: Path) -> list[str]:
     return list(pieces)
 
 
-def read_model(data: bytes, name: str) -> PieceModel:
+def read_model(data: bytes, name: str) -> SentencePieceModel:
     """Read the fields that matter out of the protocol buffer; `name` is for messages."""
-    spec = PieceModel()
+    spec = SentencePieceModel()
     try:
         for number, value in _fields(data):
             if number == 1:
@@ -167,14 +167,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return result, at
 
 
-def _assemble(spec: PieceModel, tokens: list[str]) -> Any:  # noqa: ANN401 (a tokenizers.Tokenizer)
+def _assemble(spec: SentencePieceModel, tokens: list[str]) -> Any:  # noqa: ANN401 (a tokenizers.Tokenizer)
     import tokenizers
     from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
     ids = {token: number for number, token in enumerate(tokens)}
     comes_out = {
         token: spec.pieces[token][0]
-        for token in tokens[len(MARKS) :]
+        for token in tokens[len(SPECIAL_TOKENS) :]
         if token in spec.pieces and spec.pieces[token][1] is Type.NORMAL
     }
     if spec.algorithm == 2:
@@ -202,7 +202,7 @@ def _assemble(spec: PieceModel, tokens: list[str]) -> Any:  # noqa: ANN401 (a to
     joined = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme)
     inner.decoder = decoders.Sequence([decoders.ByteFallback(), joined]) if spec.byte_fallback else joined
     user_defined = [token for token in tokens if token in spec.pieces and spec.pieces[token][1] is Type.USER_DEFINED]
-    inner.add_special_tokens([*MARKS, *user_defined])
+    inner.add_special_tokens([*SPECIAL_TOKENS, *user_defined])
     return inner
 
 

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.text.order import number, shuffled
+from rehead.text.order import random_bits, shuffled
 from rehead.text.random_streams import Stream
-from rehead.text.store_part import Store
+from rehead.text.store_subset import Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Rows(NamedTuple):
+class RowBatch(NamedTuple):
     """Some rows of a corpus."""
 
     ids: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
     "Which document of its row a token belongs to, from 0; an end mark belongs to what it ends. (batch, time + 1)"
 
 
-class LanguageModelRows:
+class PackedRows:
     """The rows of a store, `time` inputs each. `len` is the number of rows in an epoch."""
 
     def __init__(self, store: Store, time: int, seed: int) -> None:
@@ -57,14 +57,14 @@ class LanguageModelRows:
     def __len__(self) -> int:
         return self.tokens // self.time
 
-    def at(self, places: NDArray[np.int64]) -> Rows:
+    def at(self, places: NDArray[np.int64]) -> RowBatch:
         """Read the rows at some places of the endless sequence of epochs."""
         epochs, positions = np.divmod(places, len(self))
         rows = shuffled(positions, len(self), self.seed, Stream.ROW_ORDER, epochs)
-        opened = number(self.seed, Stream.ROW_START, epochs) % np.uint64(self.tokens)
+        opened = random_bits(self.seed, Stream.ROW_START, epochs) % np.uint64(self.tokens)
         starts = opened.astype(np.int64) + rows * self.time
         at = (starts[:, None] + np.arange(self.time + 1)) % self.tokens  # (batch, time + 1)
         documents = np.searchsorted(self.store.offsets, at, side="right") - 1
         begins = self.store.offsets[documents] == at
         begins[:, 0] = False
-        return Rows(self.store.at(at, documents).astype(np.int64), np.cumsum(begins, axis=1, dtype=np.int64))
+        return RowBatch(self.store.at(at, documents).astype(np.int64), np.cumsum(begins, axis=1, dtype=np.int64))

@@ -1,7 +1,7 @@
 """What the user names as one part of the data (train, test, …): files or built-in sets, labelled or not.
 
 A part keeps of every document what a report needs, not its text: where it stands, how it begins, its labels, how long
-it is. The texts go past once, through `documents_of`, on their way to the search for duplicates.
+it is. The texts go past once, through `stream_texts`, on their way to the search for duplicates.
 
 What may be named:
     a file, folder or glob     labelled if it is a labelled set (`rehead.text.labelled`): a table with a label column,
@@ -20,24 +20,24 @@ from pathlib import Path
 
 from rehead.errors import UserError
 from rehead.progress import progress
-from rehead.text.datasets import NAMES, labelled, load_dataset, read_reviews
+from rehead.text.datasets import NAMES, load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import Document, Example, LabelledData, ReadOptions
 from rehead.text.labelled import check_classes, read_examples
-from rehead.text.labelled_files import look
+from rehead.text.labelled_files import detect_labels
 from rehead.text.readers import Texts
-from rehead.text.sources import Source, hold
+from rehead.text.sources import Source, spool
 
-BUILT_IN_PARTS = ("train", "valid", "test", "unlabelled")
+BUILT_IN_SPLITS = ("train", "valid", "test", "unlabelled")
 BEGINNING = 200  # characters kept of a text, to show it
 
 
 @dataclass
-class Part:
+class DataSplit:
     """One part of the data, document by document."""
 
     paths: list[str]
     "As the user named them."
-    to_learn: bool = True
+    for_training: bool = True
     "Whether a classifier is to learn from it, so that it should have classes to tell apart; a test part need not."
     places: list[tuple[str, int]] = field(default_factory=list)
     "File and line."
@@ -54,13 +54,13 @@ class Part:
     built_in: list[str] = field(default_factory=list)
     labelled: list[str | Source] = field(default_factory=list)
     plain: list[str | Source] = field(default_factory=list)
-    "How the paths are read: see `look_at`."
+    "How the paths are read: see `classify_paths`."
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def look_at(part: Part, options: ReadOptions, *, unlabelled: bool = False) -> set[str]:
+def classify_paths(part: DataSplit, options: ReadOptions, *, unlabelled: bool = False) -> set[str]:
     """Settle how each path of a part is read, before any is; give the formats of their files.
 
     With `unlabelled`, files have no labels, even where they look as if they had.
@@ -70,16 +70,16 @@ def look_at(part: Part, options: ReadOptions, *, unlabelled: bool = False) -> se
         if given.partition(":")[0] in NAMES and not Path(given).exists():
             part.built_in.append(given)
             continue
-        held = hold(given, options)
-        seen = look(held, options)
+        held = spool(given, options)
+        seen = detect_labels(held, options)
         formats |= seen.formats
         (part.labelled if seen.labelled and not unlabelled else part.plain).append(held)
-        if seen.why and not unlabelled:
-            part.notes.append(seen.why)
+        if seen.reason and not unlabelled:
+            part.notes.append(seen.reason)
     return formats
 
 
-def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
+def stream_texts(part: DataSplit, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
     """Read the documents into the part, which has been looked at, and pass their texts on.
 
     Labelled files are read at once, and so are the others, so that no file is read twice.
@@ -98,10 +98,10 @@ def documents_of(part: Part, options: ReadOptions, *, quiet: bool = False) -> It
         yield document.text
 
 
-def _labelled(part: Part, options: ReadOptions) -> Iterator[Document | Example]:
+def _labelled(part: DataSplit, options: ReadOptions) -> Iterator[Document | Example]:
     data = read_examples(part.labelled, options, check=False)
     part.skipped.update(data.skipped)
-    if part.to_learn:
+    if part.for_training:
         try:
             check_classes(data)
         except UserError as error:
@@ -109,24 +109,24 @@ def _labelled(part: Part, options: ReadOptions) -> Iterator[Document | Example]:
     yield from data
 
 
-def _stream(part: Part, options: ReadOptions, quiet: bool) -> Iterator[Document | Example]:
+def _stream(part: DataSplit, options: ReadOptions, quiet: bool) -> Iterator[Document | Example]:
     texts = Texts(part.plain, options, check=False)
     names = ", ".join(each if isinstance(each, str) else each.name for each in part.plain)
     with progress(f"reading {names}", texts.total_bytes, unit="B", quiet=quiet) as bar:
         for number, document in enumerate(texts):
             if number % 256 == 0:
-                bar.reach(texts.bytes_read)
+                bar.update(texts.bytes_read)
             yield document
-        bar.reach(texts.bytes_read)
+        bar.update(texts.bytes_read)
     part.skipped.update(texts.skipped)
 
 
 def _built_in(given: str) -> Iterator[Document | Example]:
     name, _, part = given.partition(":")
     if not part:
-        return iter(labelled(name, read_reviews(name)[0]))
-    if part not in BUILT_IN_PARTS:
-        raise UserError(f"{name}:{part}: no such part. There are: {', '.join(BUILT_IN_PARTS)}.")
+        return iter(to_labelled_data(name, read_reviews(name)[0]))
+    if part not in BUILT_IN_SPLITS:
+        raise UserError(f"{name}:{part}: no such part. There are: {', '.join(BUILT_IN_SPLITS)}.")
     chosen: LabelledData | list[str] = getattr(load_dataset(name), part)
     if isinstance(chosen, LabelledData):
         return iter(chosen)
