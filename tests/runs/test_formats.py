@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rehead.disk import read_signed, sha256, write_signed
+import rehead
+from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
 from rehead.model.config import Classifier
 from rehead.runs.run import FORMAT, Run, load, save
@@ -50,19 +52,26 @@ def check(found: dict[str, Any], expected: dict[str, Any], within: float) -> Non
 
 def test_every_golden_run_has_its_scores() -> None:
     assert {each.name for each in GOLDEN.iterdir() if each.is_dir()} == set(RUNS)
-    assert {read_signed(GOLDEN / name / "config.json")["format"] for name in RUNS} == {1}
+    assert {read_checksummed_json(GOLDEN / name / "config.json")["format"] for name in RUNS} == {1}
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_of_format_1_scores_as_it_did(name: str) -> None:
-    check(scores(load(GOLDEN / name)), RECORDED["runs"][name], 1e-5)
+def test_a_run_of_format_1_scores_as_it_did(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is loaded as any other run is, and nothing is said about its age."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = rehead.load(GOLDEN / name)
+    assert capsys.readouterr() == ("", "")
+    assert not run.model.training
+    assert all(each.requires_grad for each in run.model.parameters())
+    check(scores(run), RECORDED["runs"][name], 1e-5)
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_saved_again_it_is_of_the_newest_format_and_scores_the_same(name: str, tmp_path: Path) -> None:
     old = load(GOLDEN / name)
     path = save(old, tmp_path / "run")
-    assert read_signed(path / "config.json")["format"] == FORMAT == 2
+    assert read_checksummed_json(path / "config.json")["format"] == FORMAT == 2
     again = load(path)
     assert again.model.config == old.model.config
     assert again.model.head_config == old.model.head_config
@@ -130,10 +139,10 @@ def altered(
     weights = load_file(path / "model.safetensors")
     tensors(weights)
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
-    stated = read_signed(path / "config.json")
+    stated = read_checksummed_json(path / "config.json")
     stated["files"]["model.safetensors"] = sha256(path / "model.safetensors")
     config(stated)
-    write_signed(path / "config.json", stated)
+    write_checksummed_json(path / "config.json", stated)
     return path
 
 
@@ -207,8 +216,8 @@ def test_a_truncated_file_of_format_1_is_refused(tmp_path: Path) -> None:
     path = Path(shutil.copytree(GOLDEN / "recipe", tmp_path / "run"))
     file = path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    config = read_signed(path / "config.json")
+    config = read_checksummed_json(path / "config.json")
     config["files"][file.name] = sha256(file)
-    write_signed(path / "config.json", config)
+    write_checksummed_json(path / "config.json", config)
     with pytest.raises(DamagedError, match=r"model\.safetensors"):
         load(path)

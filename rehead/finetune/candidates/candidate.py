@@ -83,7 +83,7 @@ class Candidate:
     examples: Examples
     "All examples, as the views of this candidate see them."
     settings: list[Settings]
-    "Hyperparameters of its linear part; those of several are averaged, the best first."
+    "Hyperparameters of its linear part; where there are several, classifiers with each are averaged, the best first."
     fit: Callable[[Examples], LinearClassifier]
     "Fit the linear part to some examples."
     build: Callable[[], Run]

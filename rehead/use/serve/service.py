@@ -42,7 +42,7 @@ class Service:
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
         self.generates = _can_generate(run)
         if self.labeller is None and not self.generates:
-            check_ability(run, Path(name), "generates", "continue a text, and it is no classifier")
+            check_ability(run, Path(name), "generates", "continue a text, and is not a classifier")
         self.models = RequestModels(limits, layers=self.layers, heads=self.heads)
         self.metrics = Metrics()
         self.label_worker = BatchWorker(
