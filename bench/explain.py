@@ -32,7 +32,7 @@ from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
 from rehead.text.long_documents import cut_documents
 from rehead.text.spans import Span, touching, word_spans
-from rehead.use.explain import fall, word_weights
+from rehead.use.explain import log_odds_drop, word_weights
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
@@ -77,7 +77,7 @@ def one_place(labeller: Labeller, text: str, label: int) -> Found:
     for view in open_views(run.model):
         weight = head.of(view.name).weight.detach().numpy()
         scores += view.scores_without(weight, document, groups, lambda: None)
-    return spans, fall(scores, label, multilabel=labeller.multilabel)
+    return spans, log_odds_drop(scores, label, multilabel=labeller.multilabel)
 
 
 def layers_view(labeller: Labeller) -> LayersView:
@@ -104,7 +104,7 @@ def cut_out(labeller: Labeller, text: str, label: int) -> Found:
             found = classifier_head(run.model)(vectors).double().numpy()
         scores += found[0] / len(places)
         scores[1 + present] += (found[1:] - found[0]) / len(places)
-    return spans, fall(scores, label, multilabel=labeller.multilabel)
+    return spans, log_odds_drop(scores, label, multilabel=labeller.multilabel)
 
 
 def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:

@@ -41,8 +41,8 @@ from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import copies, draws, folds
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import first_copies, folds, nested_subsets
+from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_logits
 from rehead.text.datasets import labelled, load_dataset, read_reviews
@@ -100,19 +100,19 @@ def splits(data: LabelledData, size: int) -> Iterator[tuple[LabelledData, Labell
     """Draw examples, the others are measured on; four fifths of the whole are five folds."""
     if size >= len(data) * (FOLDS - 1) // FOLDS:
         for inside, outside in folds(data, FOLDS):
-            yield some(data, inside), some(data, outside)
+            yield subset(data, inside), subset(data, outside)
         return
-    first = copies(data.texts)
+    first = first_copies(data.texts)
     for seed in range(DRAWS.get(size, 4)):
-        inside = draws(data, [size], seed)[size]
+        inside = nested_subsets(data, [size], seed)[size]
         outside = np.flatnonzero(~np.isin(first, first[inside]))  # nor copies of the examples
-        yield some(data, inside), some(data, outside)
+        yield subset(data, inside), subset(data, outside)
 
 
 def draws_of(pool: LabelledData, measured: LabelledData, size: int) -> Iterator[tuple[LabelledData, LabelledData]]:
     """Draw examples from a pool; the measured ones are always the same."""
     for seed in range(DRAWS.get(size, 4)):
-        yield some(pool, draws(pool, [size], seed)[size]), measured
+        yield subset(pool, nested_subsets(pool, [size], seed)[size]), measured
 
 
 def ways_of(given: argparse.Namespace) -> dict[str, Way]:

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rehead.model.ngrams import NO_ROW, ngram_buckets
+from rehead.model.ngrams import NO_ROW, ngram_slots
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,7 @@ def _slots(ids: Ints, lengths: Ints, longest: int, slots: int) -> Iterator[tuple
     """For n from 2 on: the hash slot of the run of n tokens at each place, and whether it stays in its document."""
     left = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(ids))  # tokens to the document's end, inclusive
     for n in range(2, min(longest, len(ids)) + 1):
-        slot = ngram_buckets(torch.from_numpy(ids)[None], n, slots)[0].numpy()
+        slot = ngram_slots(torch.from_numpy(ids)[None], n, slots)[0].numpy()
         yield n, slot, left[: len(slot)] >= n
 
 

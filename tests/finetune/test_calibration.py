@@ -13,7 +13,7 @@ from rehead.finetune.calibration import (
     fold_temperature,
     probabilities,
 )
-from rehead.finetune.measures import log_loss, per_class
+from rehead.finetune.metrics import log_loss, per_class
 from rehead.finetune.thresholds import find_thresholds
 from rehead.model.config import Classifier, ViewConfig, preset
 from rehead.model.model import Model

@@ -70,7 +70,7 @@ def test_from_a_base_to_a_classifier(files: Path, capsys: pytest.CaptureFixture[
         finetune(files, "--from", str(files / "base"), "--valid", str(files / "valid.csv"), "--freeze", "layers") == 0
     )
     said = capsys.readouterr()
-    assert "60 examples, 30 for validation; 2 classes: bad, good" in said.err
+    assert "60 training examples, 30 for validation; 2 classes: bad, good" in said.err
     assert "calibrated on 30 validation documents" in said.err
     assert "validation (30 texts): accuracy" in said.out
     run = load(files / "run")
@@ -181,7 +181,7 @@ def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str])
     assert "trained on" in said.err
     lines = said.out.splitlines()
     assert lines[0] == "60 texts"
-    at = lines.index("rows: what they are; columns: what they were taken for")
+    at = lines.index("confusion matrix (rows: true class, columns: predicted)")
     counts = [[int(each) for each in line.split()[1:]] for line in lines[at + 2 :]]
     assert [sum(row) for row in counts] == [30, 30]
     assert any(
@@ -257,7 +257,7 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert said in lines[-1]
         assert not (files / "run").exists() or not any((files / "run").iterdir()), said
     assert main(["evaluate", str(files / "base"), str(files / "train.csv")]) == 2
-    assert "is no classifier" in capsys.readouterr().err
+    assert "not a classifier" in capsys.readouterr().err
 
 
 def test_what_is_replaced_comes_back_if_the_new_run_is_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

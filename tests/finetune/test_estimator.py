@@ -237,8 +237,8 @@ def test_what_is_no_text_is_refused(quick: TextClassifier) -> None:
     for texts, why in (
         ([b"a", b"b"], r"X\[0\] is bytes"),
         (["a", 3.5], r"X\[1\] is 3.5 \(of type float\)"),
-        (["a", None], r"X\[1\] is None: a text is missing"),
-        (["a", float("nan")], r"X\[1\] is nan: a text is missing"),
+        (["a", None], r"X\[1\] is None"),
+        (["a", float("nan")], r"X\[1\] is nan"),
         (np.array([["a", "b"], ["c", "d"]]), r"X has the shape \(2, 2\)"),
         (np.zeros((2, 3)), r"Reshape your data"),
         ([["a"], ["b"]], r"X\[0\] is \['a'\]"),
@@ -249,7 +249,7 @@ def test_what_is_no_text_is_refused(quick: TextClassifier) -> None:
         with pytest.raises(ValueError, match=why):
             quick.fit(texts, two)
     quick.fit(TEXTS, LABELS)
-    with pytest.raises(ValueError, match="X is one text"):
+    with pytest.raises(ValueError, match="X is a single text"):
         quick.predict("one text")
 
 
@@ -257,7 +257,7 @@ def test_what_are_no_labels_is_refused(quick: TextClassifier) -> None:
     for labels, why in (
         (None, "requires y to be passed, but the target y is None"),
         (LABELS[:-1], "inconsistent numbers of samples: X has 40 texts, y has 39"),
-        (["bad"] * 40, "one class only, np.str_\\('bad'\\)|one class only, 'bad'"),
+        (["bad"] * 40, "one class, .*'bad'"),
         ([*LABELS[:-1], None], "y contains NaN"),
         ([1.0, float("nan")] * 20, "y contains NaN"),
         (np.linspace(0, 1, 40), "Unknown label type"),
@@ -414,7 +414,7 @@ def test_what_is_loaded(quick: TextClassifier, base: Run, tmp_path: Path) -> Non
     save(quick.run_, tmp_path / "plain")
     assert TextClassifier.load(tmp_path / "plain").predict(NEW).tolist() == quick.predict(NEW).tolist()
     save(base, tmp_path / "base")
-    with pytest.raises(UserError, match="is no classifier"):
+    with pytest.raises(UserError, match="not a classifier"):
         TextClassifier.load(tmp_path / "base")
     for number, odd in enumerate(
         ([1], {"classes": [1, 2, 3], "dtype": "<i8"}, {"classes": [1, 2], "dtype": "V8"}, {"x": 1})

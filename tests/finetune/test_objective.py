@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rehead.finetune.build import with_head
-from rehead.finetune.measures import measure
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
@@ -148,7 +148,7 @@ def test_validation_is_what_reading_gives(view: str, data: LabelledData, parts: 
     made.fold()
     scores = torch.from_numpy(score_texts(made.model.eval(), EncodedTexts(ids=made.valid.ids)))
     shares = scores.sigmoid() if data.multilabel else scores.softmax(1)
-    expected = measure(shares.numpy(), made.valid.targets, data.names)
+    expected = compute_metrics(shares.numpy(), made.valid.targets, data.names)
     assert made.report(found) == pytest.approx(
         {"loss": expected.loss, "accuracy": expected.accuracy, "macro_f1": expected.macro_f1}, rel=1e-4
     )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model import Base, Model, dropout, preset
 from rehead.model.layers import Layer
-from rehead.model.positions import rotary_turns, sinusoidal_table
+from rehead.model.positions import rotary_cos_sin, sinusoidal_table
 from tests.model.conftest import POSITIONS, alive, miniature
 
 CLOSE = 1e-5
@@ -128,7 +128,7 @@ def test_small_layer_by_hand() -> None:
         middle = x + read @ layer.output.weight.T
         gate, value = (norm(middle, layer.norm2) @ layer.up.weight.T).chunk(2, dim=-1)
         expected = middle + (gate * gate.sigmoid() * value) @ layer.down.weight.T
-        ours = layer(x, None, False, rotary_turns(torch.arange(5)[None], 8))
+        ours = layer(x, None, False, rotary_cos_sin(torch.arange(5)[None], 8))
     assert torch.allclose(ours, expected, atol=CLOSE, rtol=1e-4)
 
 
@@ -344,8 +344,8 @@ def test_what_others_may_ask_of_a_base() -> None:
         ((torch.zeros(1, 3),), "float32"),
         ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.bool)), r"keep is \(1, 2\)"),
         ((torch.zeros(1, 3, dtype=torch.long), torch.ones(1, 3)), "Expected bool"),
-        ((torch.tensor([[1, 50]]),), "ids hold 50. Expected 0 to 49"),
-        ((torch.tensor([[1, -1]]),), "ids hold -1"),
+        ((torch.tensor([[1, 50]]),), "50. Expected 0 to 49"),
+        ((torch.tensor([[1, -1]]),), "ids contain -1"),
     ],
 )
 def test_wrong_tensors_are_named(arguments: tuple[Tensor, ...], said: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
-from rehead.model.ngrams import ngram_buckets
+from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
 from rehead.pretrain import ngram_counts as grams_module
 from rehead.pretrain.document import LOGIT_SCALE, Document
@@ -122,7 +122,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
     store = stored(50)
     choose_ngrams(base, store, seed=0)
     often = Counter(
-        int(ngram_buckets(torch.tensor([text[start : start + n].tolist()]), n, 240))
+        int(ngram_slots(torch.tensor([text[start : start + n].tolist()]), n, 240))
         for text in (store[place] for place in range(50))
         for n in (2, 3)
         for start in range(len(text) - n + 1)

@@ -10,7 +10,7 @@ import pytest
 from rehead.errors import UserError
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head, open_views
-from rehead.use.explain import Explanation, explain, fall, log_odds
+from rehead.use.explain import Explanation, explain, log_odds, log_odds_drop
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
@@ -57,7 +57,7 @@ def test_layers_weigh_a_word_by_its_place_and_exact_words_by_all_its_places() ->
         groups = Groups(np.array(touched), np.zeros(len(touched), np.int64), 1)
         weight = classifier_head(run.model).of(view).weight.detach().numpy()
         left = views[view].scores_without(weight, EncodedTexts(ids=[np.array(ids)]), groups, lambda: None)
-        return float(fall(scores + left - left[0], good, multilabel=False)[0])
+        return float(log_odds_drop(scores + left - left[0], good, multilabel=False)[0])
 
     first, last = found.words[0], found.words[-1]
     assert first.weight == pytest.approx(lost([0], "layers") + lost([0, 3], "words") / 2, abs=1e-4)

@@ -208,7 +208,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
     run = saved("causal")
     wrong = {
         "no run": ([str(tmp_path / "none")], "no such run"),
-        "masked": ([saved("masked")], "never learnt to continue a text: its objective was masked"),
+        "masked": ([saved("masked")], "not trained to continue a text: its objective was masked"),
         "document": ([document], "its objective was document. Pretrain one with --objective causal or hybrid."),
         "a classifier": ([classifier], "is a classifier: its language-model head was replaced"),
         "no tokens": ([run, "--tokens", "0"], "--tokens=0"),

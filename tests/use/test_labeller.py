@@ -39,7 +39,7 @@ def test_one_label_is_given_from_how_sure_on() -> None:
     labeller = Labeller.of(made())
     given = np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]])
     assert labeller.labels(given) == [("fair",), ("bad",)]
-    assert labeller.labels(given, sure=0.7) == [("fair",), None]
+    assert labeller.labels(given, min_confidence=0.7) == [("fair",), None]
     assert labeller.labels(given[:0]) == []
 
 
@@ -47,11 +47,11 @@ def test_of_several_the_most_doubtful_decides() -> None:
     labeller = Labeller.of(made(multilabel=True))
     given = np.array([[0.95, 0.05, 0.9], [0.95, 0.45, 0.9], [0.1, 0.1, 0.1]])
     assert labeller.labels(given) == [("bad", "good"), ("bad", "good"), ()]
-    assert labeller.labels(given, sure=0.8) == [("bad", "good"), None, ()]
+    assert labeller.labels(given, min_confidence=0.8) == [("bad", "good"), None, ()]
 
 
 def test_a_language_model_is_no_classifier(tmp_path: Path) -> None:
     config = preset("bag", ntokens=270, nhid=4, nbuckets=8)
     save(Run(Model(config, config.language_model())), tmp_path / "run")
-    with pytest.raises(UserError, match="is no classifier"):
+    with pytest.raises(UserError, match="not a classifier"):
         Labeller.open(tmp_path / "run")

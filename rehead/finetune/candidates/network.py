@@ -17,7 +17,7 @@ from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.candidates.linear import fit_average
 from rehead.finetune.examples import Examples
 from rehead.finetune.network import train_network
-from rehead.finetune.targets import some
+from rehead.finetune.targets import subset
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head
 from rehead.text.documents import LabelledData
@@ -41,7 +41,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     tuned, beside = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
     for inside, outside in task.folds[: LAYERS_FOLDS if layers else BAG_FOLDS]:
         part = examples.take(inside)
-        run = _train(task, frozen, part, some(task.train, inside), layers=layers)
+        run = _train(task, frozen, part, subset(task.train, inside), layers=layers)
         tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
         beside[outside] = frozen.fit(part).sparse_scores(examples.take(outside))
     shares = SPARSE_SHARES if np.nansum(beside**2) else (0.0,)

@@ -15,7 +15,7 @@ from rehead.finetune.candidates import linear, network
 from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some
+from rehead.finetune.targets import subset
 from rehead.model.config import Classifier
 from rehead.runs.run import load, save
 from rehead.runs.scoring import class_logits
@@ -44,7 +44,7 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
         monkeypatch.setattr(linear, "search_view", lambda task, _, **rest: plain(task, "layers", **rest))
     base, data, options = make_base(name, learnt=learnt), reviews(40), FitOptions(epochs=2)
     before = copy.deepcopy(base.model.state_dict())
-    task = Task.make(some(data, range(38)), base, options, None)
+    task = Task.make(subset(data, range(38)), base, options, None)
     assert "40" in str(network.propose(task, linear.propose(task, None)))
     for helps in (False, True):
         decide(monkeypatch, helps)
@@ -95,7 +95,7 @@ def test_words_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatc
 def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase) -> None:
     """Of two examples a fold leaves one inside."""
     three = reviews(66, names=("bad", "good", "so"))
-    data = some(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
+    data = subset(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
     fitted = fit_classifier(data, None, base=make_base(), options=FitOptions(epochs=1))
     assert len(fitted.run.details["candidates"]) == 2
 
