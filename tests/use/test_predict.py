@@ -101,7 +101,7 @@ def test_empty_texts_keep_their_rows(run: str, tmp_path: Path, capsys: pytest.Ca
     assert "(empty text) 2" in capsys.readouterr().out
     assert main(["predict", run, given, "--out", str(out), "--overwrite", "--skip-empty"]) == 0
     assert [row["id"] for row in table(out)] == ["0", "3"]
-    assert "left out: empty text: 2" in capsys.readouterr().err
+    assert "skipped: empty text: 2" in capsys.readouterr().err
 
 
 def test_no_row_gives_the_header(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
