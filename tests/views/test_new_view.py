@@ -45,6 +45,7 @@ class SharesView(DenseView):
     """How often each letter occurs, as a share of the text."""
 
     name = "shares"
+    about = "how often each letter occurs"
     Options = LetterOptions
 
     @property
@@ -66,6 +67,7 @@ class CountsView(SparseView):
     """How often each letter occurs."""
 
     name = "counts"
+    about = "how many there are of each letter"
     Options = LetterOptions
 
     @property
