@@ -16,7 +16,7 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.ngrams import ngram_buckets
 from rehead.pretrain import document as module
-from rehead.pretrain import ngram_counts as grams_module
+from rehead.pretrain import ngram_counts
 from rehead.pretrain.document import LOGIT_SCALE, Document
 from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
 from rehead.text.store_subset import Store
@@ -28,7 +28,7 @@ NTOKENS = 40
 @pytest.fixture(autouse=True)
 def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With forty words all are frequent: thin out less."""
-    monkeypatch.setattr(grams_module, "THIN", 1e-2)
+    monkeypatch.setattr(ngram_counts, "SUBSAMPLE_THRESHOLD", 1e-2)
 
 
 class Stored:
@@ -353,7 +353,7 @@ def test_fresh_layers_change_nothing() -> None:
 
 
 def test_of_a_long_document_a_stretch_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 10)
+    monkeypatch.setattr(module, "MAX_TOKENS", 10)
     made = objective(documents=20)
     prepared = [made._prepare(*_choices(made, step)) for step in range(2)]
     assert max(len(text) for step in prepared for text in step.texts) == 10

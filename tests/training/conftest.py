@@ -41,5 +41,5 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pictures, and waiting for the disk: both take longer than the run. Only a power cut would tell."""
     monkeypatch.setattr(rehead.pretrain.run, "_draw", lambda out, say: None)
-    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
-    monkeypatch.setattr(rehead.runs.run, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
+    monkeypatch.setattr(rehead.runs.run, "fsync", lambda path: None)
