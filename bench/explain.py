@@ -24,16 +24,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from rehead.model.reading import Reading, cut, pooled_parts
-from rehead.use.without import Groups, sums_rows, vector_scores_without, word_scores_without
 from sides import best
 
-from rehead.model.heads import ClassifierHead
+from rehead.model.heads import pool
+from rehead.runs.scoring import classifier_head, open_views
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
+from rehead.text.long_documents import cut_documents
 from rehead.text.spans import Span, align_tokens, word_spans
-from rehead.use.explain import fall, word_weights
+from rehead.use.explain import log_odds_drop, word_weights
 from rehead.use.labeller import Labeller
+from rehead.views.encoded import EncodedTexts
+from rehead.views.layers import LayersView
+from rehead.views.leave_out import Groups
 
 Found = tuple[list[Span], np.ndarray[Any, np.dtype[np.float64]]]
 Way = Callable[[str, int], Found]
@@ -51,9 +54,9 @@ def ways(labeller: Labeller) -> dict[str, Way]:
     def ours(text: str, label: int) -> Found:
         return word_weights(labeller, text, label)
 
-    if sums_rows(labeller.run.model):
+    if not labeller.run.model.reads_layers:
         return {"random": random, "everywhere": ours, "one place": lambda text, label: one_place(labeller, text, label)}
-    assert labeller.run.model.head_config.words is False, "layers with exact words are not compared"
+    assert len(open_views(labeller.run.model)) == 1, "layers with exact words are not compared"
     return {
         "random": random,
         "blank": ours,
@@ -69,38 +72,48 @@ def one_place(labeller: Labeller, text: str, label: int) -> Found:
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
     groups = Groups(*align_tokens(tokens, spans), len(spans))
-    scores = word_scores_without(run.model, np.array(ids), groups)
-    scores += vector_scores_without(run.model, np.array(ids), groups, Reading.of(run))
-    return spans, fall(scores, label, multilabel=labeller.multilabel)
+    head, document = classifier_head(run.model), EncodedTexts([text], ids=[np.array(ids)])
+    scores = np.tile(head.bias.detach().double().numpy(), (1 + len(spans), 1))
+    for view in open_views(run.model):
+        weight = head.of(view.name).weight.detach().numpy()
+        scores += view.scores_without(weight, document, groups, lambda: None)
+    return spans, log_odds_drop(scores, label, multilabel=labeller.multilabel)
+
+
+def layers_view(labeller: Labeller) -> LayersView:
+    """Make the view of the layers, pooling each piece by itself."""
+    [view] = open_views(labeller.run.model)
+    assert isinstance(view, LayersView)
+    return LayersView(labeller.run.model, view.options, unit=False)
 
 
 def cut_out(labeller: Labeller, text: str, label: int) -> Found:
     """Read each piece again without the tokens of each word that is in it."""
-    run, reading = labeller.run, Reading.of(labeller.run)
+    run, view = labeller.run, layers_view(labeller)
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
     touch, given = align_tokens(tokens, spans), np.array(ids)
-    _, places = cut([np.arange(len(ids))], reading.limit(run.model.base), reading.long)
+    _, places = cut_documents([np.arange(len(ids))], view.max_length, view.options.long)
     scores = np.zeros((1 + len(spans), len(labeller.names)))
     for where in places:
         gone = [np.isin(where, touch.token[touch.word == word]) for word in range(len(spans))]
         present = np.flatnonzero([each.any() for each in gone])
         parts = [given[where], *(given[where[~gone[word]]] for word in present)]
         with torch.no_grad():
-            found = run.model.head.score(torch.from_numpy(pooled_parts(run.model, parts))).double().numpy()
+            vectors = torch.from_numpy(view.read(EncodedTexts(ids=parts)).matrix)
+            found = classifier_head(run.model)(vectors).double().numpy()
         scores += found[0] / len(places)
         scores[1 + present] += (found[1:] - found[0]) / len(places)
-    return spans, fall(scores, label, multilabel=labeller.multilabel)
+    return spans, log_odds_drop(scores, label, multilabel=labeller.multilabel)
 
 
 def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
     """Follow the log-odds back to the embeddings."""
-    run, reading, head = labeller.run, Reading.of(labeller.run), labeller.run.model.head
-    assert isinstance(head, ClassifierHead)
-    base, causal = run.model.base, run.model.reads_causally
+    run, view, head = labeller.run, layers_view(labeller), classifier_head(labeller.run.model)
+    base, causal = run.model.base, view.options.causal
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    _, places = cut([np.arange(len(ids))], reading.limit(base), reading.long)
+    _, places = cut_documents([np.arange(len(ids))], view.max_length, view.options.long)
     rows = torch.from_numpy(np.stack([np.array(ids)[where] for where in places]))  # pieces are of one length
     with torch.no_grad():
         embedded = base.embed(rows, causal=causal)
@@ -108,7 +121,8 @@ def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
     for step in range(steps):
         x = (embedded * (1.0 if steps == 1 else (step + 0.5) / steps)).requires_grad_()
         with torch.enable_grad():
-            scores = head.score(head.pool(base(rows, causal=causal, embedded=x))).mean(0)
+            hidden = base(rows, causal=causal, embedded=x)
+            scores = head(pool(hidden, None, view.options.pooling)).mean(0)
             others = torch.cat((scores[:label], scores[label + 1 :]))
             odds = scores[label] if labeller.multilabel else scores[label] - others.logsumexp(0)
             [grown] = torch.autograd.grad(odds, x)

@@ -20,21 +20,22 @@ the tables, no layers.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from rehead.finetune.classify import Classify, Documents
-from rehead.model.reading import Reading, encode
 from sides import best
 from torch import nn
 
-from rehead.model import Classifier, Model, preset
+from rehead.finetune.objective import Classify, Documents
+from rehead.model import Model, preset
 from rehead.text.datasets import load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.optimizers import Optimizers, Rates, clip
 from rehead.training.row_optimizer import expect_sparse
+from rehead.views.encoded import EncodedTexts
 
 WORDS, DROPOUT, BATCH = 50_001, 0.2, 32
 
@@ -43,19 +44,21 @@ def rehead_epoch(documents: Documents, longest: int, *, layers: bool) -> Callabl
     """Make ours: the objective, the optimizers and the clipping of the training loop."""
     name = "lab" if layers else "bag"
     config = preset(name, ntokens=WORDS, **({"dropout": DROPOUT} if layers else {}))
-    model = Model(config, Classifier(classes=2, pooling=config.pooling, causal=config.causal))
+    head = config.classifier(2)
+    pieces = {"max_length": longest, "long": "head", **({} if layers else {"distinct": False})}
+    view = dataclasses.replace(head.views[0], options={**head.views[0].options, **pieces})
+    model = Model(config, dataclasses.replace(head, views=(view,)))
     tokens = sum(min(len(each), longest) for each in documents.ids)
     objective = Classify(
         model,
         documents,
         Documents([], documents.targets[:0]),
-        reading=Reading(longest, "head"),
         freeze="none",
         batch=BATCH * tokens // len(documents),
     )
     expect_sparse(objective, objective.row_tables())
     optimizers = Optimizers(objective, Rates(), "adamw", sharded=False)
-    steps = round(objective.steps_in_epoch())
+    steps = max(1, round(objective.steps_in_epoch()))
 
     def epoch() -> None:
         objective.train()
@@ -125,7 +128,7 @@ def main() -> None:
         [Document(each, "imdb", 0) for each in data.texts], vocab=32_768, lowercase=True, quiet=True
     )
     truth = np.array([label == ("positive",) for label in data.labels[: given.documents]], np.int64)
-    documents = Documents(encode(tokenizer, texts), truth)
+    documents = Documents(EncodedTexts(texts, tokenizer).ids, truth)
     sides: dict[str, Callable[[], object]] = {"rehead": rehead_epoch(documents, given.longest, layers=True)}
     try:
         sides["peer"] = peer_epoch(documents, given.longest, alike=False)

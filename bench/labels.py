@@ -17,14 +17,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rehead.model.reading import class_probabilities
 
-from rehead.finetune.fit import fit
-from rehead.finetune.measures import measure
+from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import draws
-from rehead.finetune.targets import some, targets
-from rehead.model import load
+from rehead.finetune.splits import nested_subsets
+from rehead.finetune.targets import subset, targets
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 
 SIZES = (20, 100, 500, 1600, 8000)
@@ -59,11 +59,11 @@ def main() -> None:
             found = []
             for seed in range(max(1, given.seeds - (size > 100) - (size > 500))):
                 options.seed = seed
-                train = some(source, draws(source, [size], seed)[size])
+                train = subset(source, nested_subsets(source, [size], seed)[size])
                 began = time.perf_counter()
-                fitted = fit(train, data.valid if valid else None, base=base, options=options)
+                fitted = train_network(train, data.valid if valid else None, base=base, options=options)
                 took = time.perf_counter() - began
-                measured = measure(class_probabilities(fitted.run, others.texts), truth, others.names)
+                measured = compute_metrics(class_probabilities(fitted.run, others.texts), truth, others.names)
                 found.append((100 * measured.accuracy, 100 * measured.calibration_error, took))
             accuracy, error, seconds = np.array(found).T
             spread = f"{accuracy.mean():.1f} ± {accuracy.std():.1f}"

@@ -7,9 +7,10 @@
 The whole path, from text to probabilities, of a classifier that `rehead finetune` made, against:
 
 - `pipeline("text-classification")` of Hugging Face with a BERT of the same shape (width, layers, heads, feed-forward,
-  vocabulary; weights are random, since they do not matter for speed) and the same tokenizer: called with the list of
-  texts, which it reads one after the other by default; with `batch_size=32`; and so with the texts sorted by length
-  first, which is the best that can be done with it;
+  vocabulary; beside a classifier without layers: the four layers of `small`, at its width; weights are random, since
+  they do not matter for speed) and the same tokenizer: called with the list of texts, which it reads one after the
+  other by default; with `batch_size=32`; and so with the texts sorted by length first, which is the best that can be
+  done with it;
 - the same classifier out of `rehead export --format onnx-int8`, which reads one text at a time, as its program does;
 - TF-IDF with logistic regression, which is the fastest of all and often nearly as good.
 
@@ -29,11 +30,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from rehead.model.reading import Reading
 from sides import best
 
+from rehead.model.config import preset
+from rehead.runs.scoring import open_views
 from rehead.text.labelled import read_examples
 from rehead.use.labeller import Labeller
+from rehead.views.bag import BagView
+from rehead.views.layers import LayersView
 
 BATCH, POSITIONS = 32, 512
 
@@ -41,26 +45,27 @@ Call = Callable[[list[str]], object]
 
 
 def peer(labeller: Labeller) -> Any:  # noqa: ANN401 (untyped)
-    """Make a pipeline with a BERT of the classifier's shape and tokenizer."""
+    """Make a pipeline with a BERT of the classifier's width and tokenizer, and of its layers, or those of `small`."""
     import transformers
 
     config, tokenizer = labeller.run.model.config, labeller.run.tokenizer
     assert tokenizer is not None
+    layers = config if config.nlayers else preset("small", nhid=config.nhid)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder) / "tokenizer.json")
         fast = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(Path(folder) / "tokenizer.json"),
-            pad_token=tokenizer.tokens([tokenizer.pad])[0],
-            eos_token=tokenizer.tokens([tokenizer.eos])[0],
+            pad_token=tokenizer.pieces([tokenizer.pad])[0],
+            eos_token=tokenizer.pieces([tokenizer.eos])[0],
             model_max_length=POSITIONS,
         )
     model = transformers.BertForSequenceClassification(
         transformers.BertConfig(
             vocab_size=config.ntokens,
             hidden_size=config.nhid,
-            num_hidden_layers=config.nlayers,
-            num_attention_heads=config.nhead,
-            intermediate_size=round(config.ffmult * config.nhid),
+            num_hidden_layers=layers.nlayers,
+            num_attention_heads=layers.nhead,
+            intermediate_size=layers.nff,
             max_position_embeddings=POSITIONS,
             num_labels=len(labeller.names),
             pad_token_id=tokenizer.pad,
@@ -129,7 +134,8 @@ def main() -> None:
     labeller = Labeller.open(given.run)
     every = read_examples([str(given.texts)], check=False).texts
     texts, one_by_one = every[: given.documents], every[: given.alone]
-    longest = min(POSITIONS, Reading.of(labeller.run).limit(labeller.run.model.base))
+    views = [each for each in open_views(labeller.run.model) if isinstance(each, BagView | LayersView)]
+    longest = min([POSITIONS, *(each.max_length for each in views)])
     sides: dict[str, Call] = {"rehead": labeller.probabilities}
     try:
         pipeline = peer(labeller)
@@ -146,7 +152,7 @@ def main() -> None:
         print("onnx or onnxruntime is not installed: pip install 'rehead[export]'")
     sides["TF-IDF + logistic regression"] = words(given.train)
     found = best({name: lambda call=call: call(texts) for name, call in sides.items()}, given.rounds)
-    tokens = np.mean([len(each) for each in labeller.encode(texts)])
+    tokens = np.mean([len(each) for each in labeller.encode(texts).ids])
     shape = labeller.run.model.config
     print(
         f"{given.run}: {shape.nhid} wide, {shape.nlayers} layers; {len(texts)} texts of {tokens:.0f} tokens, of which "

@@ -29,9 +29,9 @@ import torch.nn.functional as F
 from sides import best
 from torch import Tensor, nn
 
-from rehead.model import Base, Classifier, LanguageModel, Model, preset
+from rehead.model import Base, LanguageModel, Model, preset
 from rehead.model.accounting import Workload, work
-from rehead.model.positions import rotary_turns
+from rehead.model.positions import rotary_cos_sin
 from rehead.pretrain.causal import Causal
 from rehead.pretrain.masked import Masked
 from rehead.pretrain.masking import Masking
@@ -175,18 +175,18 @@ def body_of_small(rows: int) -> tuple[Callable[[], None], float]:
     """Forward and backward of the layers of `small`, and the FLOPs it does."""
     config = preset("small")
     layers = Base(config).train().layers
-    turns = rotary_turns(torch.arange(LENGTH)[None], config.nhid // config.nhead)
+    cos_sin = rotary_cos_sin(torch.arange(LENGTH)[None], config.nhid // config.nhead)
     x = torch.randn(rows, LENGTH, config.nhid, requires_grad=True)
 
     def run() -> None:
         out = x
         for layer in layers:
-            out = layer(out, None, False, turns)
+            out = layer(out, None, False, cos_sin)
         out.backward(x.detach())
         layers.zero_grad(set_to_none=True)
         x.grad = None
 
-    per_token = work(config, Classifier(classes=2), Workload(length=LENGTH))[0].body.value
+    per_token = work(config, config.classifier(2), Workload(length=LENGTH))[0].body.value
     return run, per_token * rows * LENGTH
 
 

@@ -10,7 +10,7 @@ cross-validation on the labels it is given:
 - 1,600 labels: five folds of the 2,000.
 
 The test part is never looked at. Neither should these 2,000 be pretrained on: `rehead data export imdb` writes the
-unlabelled part, and docs/pretraining.md says how the figures in it were made.
+unlabelled part, and docs/experiments/pretraining.md says how the figures in it were made.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rehead.finetune.logistic import losses_of, one_thread, solutions
-from rehead.model import Model, load
+from rehead.finetune.logistic import fit_logistic, log_losses, one_thread
+from rehead.model import Model
+from rehead.runs.run import load
 from rehead.text.datasets import load_dataset
 from rehead.text.tokenizer import Tokenizer
 
@@ -81,9 +82,9 @@ def probe(x: Floats, y: Ints, train: Ints, test: Ints) -> float:
     losses = np.zeros(len(STRENGTHS))
     for fold in range(FOLDS):
         fitted, left = train[folds != fold], train[folds == fold]
-        for place, (weight, bias) in enumerate(solutions(x[fitted], y[fitted], 2, STRENGTHS)):
-            losses[place] += losses_of(x[left] @ weight.T + bias, y[left]).sum()
-    ((weight, bias),) = solutions(x[train], y[train], 2, [STRENGTHS[int(losses.argmin())]])
+        for place, (weight, bias) in enumerate(fit_logistic(x[fitted], y[fitted], 2, STRENGTHS)):
+            losses[place] += log_losses(x[left] @ weight.T + bias, y[left]).sum()
+    ((weight, bias),) = fit_logistic(x[train], y[train], 2, [STRENGTHS[int(losses.argmin())]])
     return float(((x[test] @ weight.T + bias).argmax(1) == y[test]).mean())
 
 

@@ -17,9 +17,9 @@ demo    1,600 of the 2,000 reviews of the built-in train and valid parts, in fiv
 books   the same with the 2,000 French book reviews of train and valid.
 
 The built-in test part is never looked at. The same draws for every way. `--ways` are: tfidf, nbsvm (linear baselines,
-tuned by cross-validation), frozen (linear head on the frozen base), through and past (the same through its layers, and
-past them), words (exact words beside it), recipe (what `rehead finetune --from` does), self (the recipe with
-`--unlabelled`, the text that was pretrained on), scratch and pretrained (all weights trained by gradient for
+tuned by cross-validation), frozen (linear head on the frozen base), layers and bag (the same on its hidden states, and
+on its n-gram vectors), words (exact words beside it), recipe (what `rehead finetune --from` does), self (the recipe
+with `--unlabelled`, the text that was pretrained on), scratch and pretrained (all weights trained by gradient for
 `--epochs`, on all labels and with nothing chosen: the classic lab). The last two ways are compared in pairs, where
 every document is measured once.
 """
@@ -35,19 +35,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rehead.finetune.copies import without_layers
-from rehead.finetune.probe import fit_probe, put_on, search_on
-from rehead.finetune.recipe import fit_recipe, see_unlabelled
-from rehead.model.reading import class_logits, encode_texts
 
-from rehead.finetune import linear
-from rehead.finetune.fit import Fitted, fit
+from rehead.finetune.candidates import linear
+from rehead.finetune.candidates.candidate import Task
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import copies, draws, folds
-from rehead.finetune.targets import some, targets
-from rehead.model import load
-from rehead.runs.run import Run
-from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
+from rehead.finetune.splits import first_copies, folds, nested_subsets
+from rehead.finetune.targets import subset, targets
+from rehead.runs.run import Run, load
+from rehead.runs.scoring import class_logits
+from rehead.text.datasets import to_labelled_data, load_dataset, read_reviews
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.labelled import read_examples
@@ -102,19 +100,19 @@ def splits(data: LabelledData, size: int) -> Iterator[tuple[LabelledData, Labell
     """Draw examples, the others are measured on; four fifths of the whole are five folds."""
     if size >= len(data) * (FOLDS - 1) // FOLDS:
         for inside, outside in folds(data, FOLDS):
-            yield some(data, inside), some(data, outside)
+            yield subset(data, inside), subset(data, outside)
         return
-    first = copies(data.texts)
+    first = first_copies(data.texts)
     for seed in range(DRAWS.get(size, 4)):
-        inside = draws(data, [size], seed)[size]
+        inside = nested_subsets(data, [size], seed)[size]
         outside = np.flatnonzero(~np.isin(first, first[inside]))  # nor copies of the examples
-        yield some(data, inside), some(data, outside)
+        yield subset(data, inside), subset(data, outside)
 
 
 def draws_of(pool: LabelledData, measured: LabelledData, size: int) -> Iterator[tuple[LabelledData, LabelledData]]:
     """Draw examples from a pool; the measured ones are always the same."""
     for seed in range(DRAWS.get(size, 4)):
-        yield some(pool, draws(pool, [size], seed)[size]), measured
+        yield subset(pool, nested_subsets(pool, [size], seed)[size]), measured
 
 
 def ways_of(given: argparse.Namespace) -> dict[str, Way]:
@@ -122,37 +120,29 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
     from rehead.compare.baselines import fit_baseline
 
     base = load(given.base)
-    unlabelled = None
-    if given.unlabelled:
-        unlabelled = see_unlabelled(base, [each.text for each in Texts([str(given.unlabelled)])])
+    unlabelled = [each.text for each in Texts([str(given.unlabelled)])] if given.unlabelled else None
+    frozen, trained = FitOptions(freeze="base"), FitOptions(freeze="none", epochs=given.epochs, lr_scale=given.lr_scale)
 
-    options = FitOptions(freeze="none", epochs=given.epochs, lr_scale=given.lr_scale)
+    def by_run(make: Callable[[LabelledData], Run]) -> Way:
+        return lambda train, test: class_logits(make(train), test.texts).argmax(1)
 
-    def by_run(make: Callable[[LabelledData], Fitted]) -> Way:
-        return lambda train, test: class_logits(make(train).run, None, test.texts).argmax(1)
-
-    def by_head(run: Run | None) -> Way:
-        """Put a linear head on a run as it reads."""
-
-        def way(train: LabelledData, test: LabelledData) -> NDArray[np.int64]:
-            if run is None:
-                raise SystemExit(f"{given.base} has no layers that read.")
-            found = search_on(run, train, encode_texts(run, train.texts), FitOptions(), words=False)
-            return class_logits(put_on(found, train), None, test.texts).argmax(1)
-
-        return way
+    def linear_on(train: LabelledData, view: str) -> Run:
+        """Put a linear head on one neural view of the base."""
+        if view not in base.model.config.views:
+            raise SystemExit(f"{given.base} has no view {view!r}.")
+        return linear.search_view(Task.make(train, base, frozen, None), view, words=False).build()
 
     made: dict[str, Way] = {
         "tfidf": lambda train, test: fit_baseline("tfidf", train, train.names).predict(test.texts).argmax(1),
         "nbsvm": lambda train, test: fit_baseline("nbsvm", train, train.names).predict(test.texts).argmax(1),
-        "frozen": by_run(lambda train: fit_probe(train, None, base=base)),
-        "through": by_head(base),
-        "past": by_head(without_layers(base)),
-        "words": by_run(lambda train: fit_probe(train, None, base=base, words=True)),
-        "recipe": by_run(lambda train: fit_recipe(train, None, base=base)),
-        "self": by_run(lambda train: fit_recipe(train, None, base=base, unlabelled=unlabelled)),
-        "scratch": by_run(lambda train: fit(train, None, like=base, options=options, whole=True)),
-        "pretrained": by_run(lambda train: fit(train, None, base=base, options=options, whole=True)),
+        "frozen": by_run(lambda train: fit_classifier(train, None, base=base, options=frozen).run),
+        "layers": by_run(lambda train: linear_on(train, "layers")),
+        "bag": by_run(lambda train: linear_on(train, "bag")),
+        "words": by_run(lambda train: linear.propose(Task.make(train, base, FitOptions(), None), None).build()),
+        "recipe": by_run(lambda train: fit_classifier(train, None, base=base).run),
+        "self": by_run(lambda train: fit_classifier(train, None, base=base, unlabelled=unlabelled).run),
+        "scratch": by_run(lambda train: train_network(train, None, like=base, options=trained, whole=True).run),
+        "pretrained": by_run(lambda train: train_network(train, None, base=base, options=trained, whole=True).run),
     }
     return {name: made[name] for name in given.ways}
 

@@ -1,11 +1,11 @@
-"""A server under load: how much of the bulk speed is left, how long askers wait, whether memory grows, any error.
+"""A server under load: throughput relative to bulk prediction, latency, memory growth, errors.
 
     python bench/serve.py RUN LABELLED [--clients 64] [--seconds 60] [--texts 1]
 
-`rehead serve RUN` in one process, its clients in another: each sends a request with so many texts, waits for the
-answer and sends the next, all the time; afterwards every label is compared with what bulk gives. Before, between and
-after the stretches of load, the same texts go through `Labeller.probabilities` in bulk, with the same number of
-threads, while the server idles.
+`rehead serve RUN` runs in one process, its clients in another: each sends a request with so many texts, waits for the
+response and sends the next (a closed loop); afterwards every label is compared with that of bulk prediction. Before,
+between and after the intervals of load, the same texts go through `Labeller.probabilities` in bulk, with the same
+number of threads, while the server is idle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-STRETCHES = 12  # of load, with bulk between them
+INTERVALS = 12  # of load, with bulk between them
 WARM_UP = 10.0  # seconds
 
 
@@ -35,7 +35,7 @@ def read(path: str) -> list[str]:
 
 
 class Client(asyncio.Protocol):
-    """One client, which asks again as soon as it is answered; whether the answers are right is seen afterwards."""
+    """One client, which sends its next request as soon as it has a response; responses are checked afterwards."""
 
     def __init__(self, requests: list[bytes], first: int, until: float, done: asyncio.Future[None]) -> None:
         self.requests, self.place, self.until, self.done = requests, first, until, done
@@ -45,7 +45,7 @@ class Client(asyncio.Protocol):
         self.whole = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask the first time."""
+        """Send the first request."""
         self.transport = transport
         self.ask()
 
@@ -58,7 +58,7 @@ class Client(asyncio.Protocol):
             self.transport.write(self.requests[self.place % len(self.requests)])  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
-        """Take what comes of an answer; when it is whole, ask again."""
+        """Receive a response; when it is complete, send the next request."""
         self.got += data
         if not self.whole and (end := self.got.find(b"\r\n\r\n")) >= 0:
             begin = self.got.index(b"content-length: ") + 16
@@ -70,11 +70,11 @@ class Client(asyncio.Protocol):
             self.ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Be done."""
+        """Finish."""
         self.done.set_result(None)
 
     def wrong(self, labels: list[list[str]]) -> int:
-        """Count answers that were not right, and one more if the connection broke."""
+        """Count wrong responses, and one more if the connection broke."""
         return int(bool(self.got)) + sum(
             not answer.startswith(b"HTTP/1.1 200")
             or [each["label"] for each in json.loads(answer.partition(b"\r\n\r\n")[2])["results"]] != labels[place]
@@ -83,7 +83,7 @@ class Client(asyncio.Protocol):
 
 
 async def load(port: int, texts: list[str], labels: list[str], clients: int, seconds: float, each: int) -> None:
-    """Be many clients; print what came of it as JSON."""
+    """Run many clients; print the results as JSON."""
     requests, expected = [], []
     for begin in range(0, len(texts) - each + 1, each):
         body = json.dumps({"texts": texts[begin : begin + each]}).encode()
@@ -103,12 +103,12 @@ async def load(port: int, texts: list[str], labels: list[str], clients: int, sec
 
 
 def memory(process: int) -> float:
-    """Give a process's resident memory in MiB."""
+    """Return a process's resident memory in MiB."""
     return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text()).group(1)) / 1024  # type: ignore[union-attr]
 
 
 def processor(process: int | str) -> float:
-    """Give the processor time that a process has had, in seconds."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -141,7 +141,7 @@ def main() -> None:
 
         def bulk() -> float:
             began, count, before = time.perf_counter(), 0, processor("self")
-            while time.perf_counter() - began < min(3.0, options.seconds / STRETCHES):
+            while time.perf_counter() - began < min(3.0, options.seconds / INTERVALS):
                 labeller.probabilities(texts)
                 count += len(texts)
             costs["bulk"].append((processor("self") - before) / count)
@@ -162,9 +162,9 @@ def main() -> None:
         try:
             clients(min(WARM_UP, options.seconds))
             sizes, bulks, rates, waits, wrong = [memory(server.pid)], [bulk()], [], [], 0
-            for _ in range(STRETCHES):
+            for _ in range(INTERVALS):
                 before = processor(server.pid)
-                found = clients(options.seconds / STRETCHES)
+                found = clients(options.seconds / INTERVALS)
                 count = len(found["waits"]) * options.texts  # type: ignore[arg-type]
                 costs["serve"].append((processor(server.pid) - before) / count)
                 rates.append(len(found["waits"]) * options.texts / found["seconds"])  # type: ignore[arg-type,operator]
@@ -184,8 +184,8 @@ def main() -> None:
     print(f"ratio    {max(rates) / max(bulks):8.2f} of the best, {means:.2f} of the means")
     spent = {name: 1000 * min(each) for name, each in costs.items()}
     print(f"processor time of a text: bulk {spent['bulk']:.2f} ms, serve {spent['serve']:.2f} ms")
-    print(f"waiting  p50 {p50:.0f} ms, p99 {p99:.0f} ms; requests {len(waits):,}; wrong or failed {wrong}")
-    print(f"memory   {', '.join(f'{size:,.0f}' for size in sizes)} MiB after each stretch")
+    print(f"latency  p50 {p50:.0f} ms, p99 {p99:.0f} ms; requests {len(waits):,}; wrong or failed {wrong}")
+    print(f"memory   {', '.join(f'{size:,.0f}' for size in sizes)} MiB after each interval")
     print(f"ended with exit code {server.returncode}")
 
 

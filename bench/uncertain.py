@@ -1,11 +1,11 @@
-"""Whether labels for doubtful texts are worth more than labels for random ones, on the built-in film reviews.
+"""Whether labels for uncertain texts are worth more than labels for random ones, on the built-in film reviews.
 
     rehead data export imdb --out imdb
     rehead pretrain imdb/unlabelled.txt --out runs/base
     python bench/uncertain.py runs/base
 
 A linear classifier is fitted on 100 reviews drawn at random from 4,000 (`rehead finetune --freeze base`), chooses 100
-more, and is fitted again on all 200. Chosen are: random ones; the most doubtful; doubtful ones that lie apart, as
+more, and is fitted again on all 200. Chosen are: random ones; the most uncertain; uncertain ones that lie apart, as
 `rehead predict --most-uncertain 100` does. Accuracy is that on 2,000 other reviews, the same for all draws; the test
 part is never looked at. The text of all of them, without labels, is among what the base was pretrained on.
 """
@@ -17,17 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from rehead.finetune.probe import fit_probe
-from rehead.model.reading import class_probabilities
 
-from rehead.finetune.measures import measure
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some, targets
-from rehead.model import load
+from rehead.finetune.targets import subset, targets
+from rehead.runs.run import load
+from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.records import Record
 from rehead.use.labeller import Labeller
-from rehead.use.uncertain import CANDIDATES, Candidate, Doubtful, choose, doubt
+from rehead.use.uncertain import CANDIDATES, Candidate, MostUncertain, choose, uncertainty
 
 POOL, MEASURED, FIRST, MORE = 4000, 2000, 100, 100
 
@@ -46,9 +46,10 @@ def main() -> None:
     records = [Record(text, {}, "", place) for place, text in enumerate(pool.texts)]
 
     def accuracy(places: list[int], seed: int) -> tuple[Labeller, float]:
-        fitted = fit_probe(some(pool, np.array(places)), None, base=base, options=FitOptions(freeze="base", seed=seed))
+        options = FitOptions(freeze="base", seed=seed)
+        fitted = fit_classifier(subset(pool, np.array(places)), None, base=base, options=options)
         shares = class_probabilities(fitted.run, others.texts)
-        return Labeller.of(fitted.run), 100 * measure(shares, truth, others.names).accuracy
+        return Labeller.of(fitted.run), 100 * compute_metrics(shares, truth, others.names).accuracy
 
     rows = []
     for seed in range(given.seeds):
@@ -56,11 +57,11 @@ def main() -> None:
         first, rest = order[:FIRST], order[FIRST:]
         labeller, before = accuracy(first, seed)
         shares = labeller.probabilities([pool.texts[place] for place in rest])
-        kept = Doubtful(CANDIDATES * MORE)
-        kept.add([records[place] for place in rest], shares, doubt(shares, labeller))
+        kept = MostUncertain(CANDIDATES * MORE)
+        kept.add([records[place] for place in rest], shares, uncertainty(shares, labeller))
         found = kept.found()
         ways: dict[str, Callable[[], list[Candidate]]] = {
-            "doubtful": lambda found=found: found[:MORE],
+            "uncertain": lambda found=found: found[:MORE],
             "apart": lambda found=found, labeller=labeller: choose(found, labeller, MORE),
         }
         row = [before, accuracy(order[: FIRST + MORE], seed)[1]]
@@ -69,7 +70,7 @@ def main() -> None:
         print(f"seed {seed}: " + "  ".join(f"{each:.2f}" for each in row), flush=True)
     table = np.array(rows)
     for name, column in zip(
-        ("100 labels", "+ 100 random", "+ 100 doubtful", "+ 100 doubtful, apart"), table.T, strict=True
+        ("100 labels", "+ 100 random", "+ 100 uncertain", "+ 100 uncertain, apart"), table.T, strict=True
     ):
         ahead = column - table[:, 1]
         error = ahead.std(ddof=1) / np.sqrt(len(ahead)) if len(ahead) > 1 else float("nan")

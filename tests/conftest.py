@@ -10,6 +10,8 @@ import pytest
 # The models of the tests are tiny: a second thread would only wait, and for long when the machine is busy. Said here,
 # before torch is imported, it holds for the processes that tests start, too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Features are cached by content: tests must neither read what earlier ones left nor fill the user's own cache.
+os.environ["REHEAD_CACHE"] = "off"
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ FLOORS = [
     {"options", "disk", "progress", "terminal", "figures"},
     {"text"},
     {"model"},
+    {"views"},
+    {"runs"},
     {"training"},
     {"pretrain", "finetune"},
     {"compare", "use"},
@@ -75,7 +77,14 @@ def test_no_room_imports_upward() -> None:
         ("text", "rehead.model.config", True),
         ("model", "rehead.text.tokenizer", False),
         ("model", "rehead.cli", True),
-        ("pretrain", "rehead.finetune.recipe", True),
+        ("model", "rehead.views.bag", True),
+        ("views", "rehead.model.base", False),
+        ("views", "rehead.runs.run", True),
+        ("runs", "rehead.views", False),
+        ("runs", "rehead.training.loop", True),
+        ("training", "rehead.runs.run", False),
+        ("pretrain", "rehead.finetune.fit", True),
+        ("use", "rehead.compare.results", True),
         ("errors", "rehead.options", True),
         ("cli", "rehead.__version__", False),
         ("text", "torch", False),
@@ -83,6 +92,70 @@ def test_no_room_imports_upward() -> None:
 )
 def test_the_check_would_see_it(room: str, imported: str, forbidden: bool) -> None:
     assert upward(room, imported) is forbidden
+
+
+INSIDE = {"embedding", "ngrams", "layers", "statistics"}
+
+
+def looks_inside(code: str) -> list[int]:
+    """Lines that reach for the parts of a base: `base.embedding`, `….base.layers`, `getattr(base, "ngrams")`."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute):
+            owner, name = node.value, node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+            owner, given = node.args[:2]
+            name = str(given.value) if isinstance(given, ast.Constant) else ""
+        else:
+            continue
+        called = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+        if called == "base" and name in INSIDE:
+            found.append(node.lineno)
+    return found
+
+
+def test_only_views_and_the_model_look_into_a_base() -> None:
+    """Others ask the base (`row_tables`, `layer_modules`, …) or a view."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for path in PACKAGE.rglob("*.py")
+        if room_of(path) not in ("model", "views")
+        for line in looks_inside(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    ("code", "forbidden"),
+    [
+        ("base.embedding", True),
+        ("x = model.base.layers[0]", True),
+        ("self.model.base.ngrams.rows", True),
+        ("base.statistics.known = 1", True),
+        ("getattr(run.model.base, 'layers')", True),
+        ("config.ngrams", False),
+        ("base.config.ngrams", False),
+        ("model.config.nlayers", False),
+        ("cache.layers", False),
+        ("view.statistics()", False),
+        ("base.row_tables()", False),
+        ("base.model.head", False),
+        ("getattr(base, name)", False),
+        ("'base.layers'", False),
+    ],
+)
+def test_the_check_would_see_a_look_inside(code: str, forbidden: bool) -> None:
+    assert bool(looks_inside(code)) is forbidden
+
+
+def test_a_linear_classifier_does_not_wait_for_the_training_loop() -> None:
+    code = """
+import sys, rehead.finetune.candidates.linear
+loaded = [name for name in sys.modules if name.startswith("rehead.training")]
+assert "rehead.training.loop" not in loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 HEAVY = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import json
 import random
 import re
@@ -25,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from rehead.cli import main
-from tests.test_docs import ROOT, STANDS_FOR
+from tests.test_docs import ROOT, STANDS_FOR, in_this_process
 
 # Pages of measurements, not of tasks: their commands take hours, and tests/test_docs.py only parses them. The same is
 # true of docs/experiments/.
@@ -210,17 +209,6 @@ class Reader:
             ["sh", "-c", f"{PROGRAMS}{line}"], cwd=self.folder, capture_output=True, text=True, timeout=600
         )
         return done.returncode, done.stdout, done.stderr
-
-
-def in_this_process(words: list[str]) -> tuple[int, str, str]:
-    """Run a command of rehead without waiting for torch to be imported anew."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main(words)
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-    return code, out.getvalue(), err.getvalue()
 
 
 @contextlib.contextmanager

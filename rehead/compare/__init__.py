@@ -1,1 +1,1 @@
-"""Scratch, pretrained and linear baselines on the same labels → a report."""
+"""Compare training from scratch, pretrained models and linear baselines on the same labels; write a report."""

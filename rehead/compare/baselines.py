@@ -1,17 +1,17 @@
-"""What a linear model makes of the same labels: the two baselines that are hardest to beat, and no straw men.
+"""Linear baselines: the two bag-of-words classifiers that are hardest to beat.
 
-    tfidf    TF-IDF of words and pairs of words (sublinear counts, rows of length one), logistic regression
-    nbsvm    NB-SVM (Wang and Manning 2012): words and pairs that are there or not, weighted by their naive-Bayes
-             log-count ratio, a linear support vector machine, its weights interpolated with their mean size (β = 0.25)
+    tfidf    TF-IDF of unigrams and bigrams (sublinear tf, L2-normalised), logistic regression
+    nbsvm    NB-SVM (Wang and Manning 2012): binary unigrams and bigrams, weighted by their naive-Bayes log-count ratio,
+             a linear support vector machine, its weights interpolated with their mean magnitude (β = 0.25)
 
-Both read words, single characters of scripts that are written without spaces, and punctuation, which is worth a point
-on film reviews. Their penalty, and whether words that a single text has are left out, are chosen by cross-validation on
-the training labels, from 20 labels up; with a single example of a class there is nothing to fold, and what is usual is
-taken. NB-SVM's ratios are made anew in every fold, since they know the labels. The answers held out by the folds also
-say how steep an SVM's probabilities are.
+Tokens are words, single characters of scripts written without spaces, and punctuation marks, which are worth a point on
+film reviews. `C` and `min_df` (1 or 2) are chosen by cross-validation on the training labels; if a class has a single
+example, cross-validation is impossible and the default C is used. NB-SVM's ratios are recomputed in every fold, since
+they depend on the labels. The out-of-fold scores also fit the slope of the sigmoid that turns scores into
+probabilities (Platt scaling without intercept).
 
-Several classes, and several labels, are one against the rest. On 1,600 film reviews a baseline takes 5 s on one core,
-nearly all of it for counting words; liblinear in its dual form takes 0.05 s where the usual solver takes 0.4 s.
+Multiclass and multilabel sets are one-vs-rest. On 1,600 film reviews a baseline takes 5 s on one core, nearly all of it
+for counting words; liblinear's dual solver takes 0.05 s where lbfgs takes 0.4 s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rehead.finetune.splits import folds, most_folds
+from rehead.finetune.splits import folds, max_folds
 from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
 from rehead.text.word_hashes import UNSPACED
@@ -39,110 +39,116 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 TOKEN = rf"(?u)[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]"
-PENALTIES: dict[Name, tuple[float, ...]] = {
+C_GRID: dict[Name, tuple[float, ...]] = {
     "tfidf": (0.3, 1, 3, 10, 30, 100, 300),
     "nbsvm": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1),
 }
-USUAL: dict[Name, float] = {"tfidf": 10, "nbsvm": 0.1}  # where there is nothing to cross-validate
+DEFAULT_C: dict[Name, float] = {"tfidf": 10, "nbsvm": 0.1}  # where cross-validation is impossible
 FOLDS = 5
 SMOOTHING, INTERPOLATION = 1.0, 0.25
-RARE_FROM = 5_000  # texts, from which on words that a single one has are left out unasked
+RARE_FROM = 5_000  # texts; from this size on only min_df=2 is tried
+
+
+Scorer = Callable[["csr_matrix"], Floats]
+"Counts (N, words) → scores (N, questions)."
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation has chosen."""
+    """Hyperparameters chosen by cross-validation."""
 
-    penalty: float
-    rarest: int
-    "Words are left out that fewer texts have."
-    steepness: float
-    "What scores are multiplied with to be the logarithms of odds."
-    right: float
-    "Share of the held-out examples that were right."
+    c: float
+    "Inverse regularisation strength, scikit-learn's C."
+    min_df: int
+    "Ignore words and bigrams that occur in fewer texts."
+    slope: float
+    "Factor that turns scores into log-odds."
+    accuracy: float
+    "Out-of-fold accuracy."
 
 
 @dataclass
 class Baseline:
-    """A linear model that has learnt."""
+    """A trained baseline."""
 
     predict: Callable[[Sequence[str]], Floats]
     "Texts → probabilities (N, K)."
     seconds: float
-    "What learning took, cross-validation included."
+    "Training time, cross-validation included."
     notes: list[str]
 
 
 def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: int = 0) -> Baseline:
-    """Train a baseline, its penalty chosen by cross-validation. `names` gives the classes their order."""
+    """Train a baseline with hyperparameters chosen by cross-validation; `names` are the classes, in order."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     started = time.perf_counter()
     truth = targets(train, names, multilabel=True) > 0
     counter = CountVectorizer(ngram_range=(1, 2), token_pattern=TOKEN, dtype=np.float64)
     counts = counter.fit_transform(train.texts)
-    learn = _learn_tfidf if name == "tfidf" else _learn_nbsvm
-    asked = truth if train.multilabel or len(names) != 2 else truth[:, 1:]  # (N, questions of yes or no)
-    several = most_folds(train, FOLDS)
-    if several < 2:
-        chosen = Choice(USUAL[name], 1, 1.0, 0.0)
-        notes = [f"penalty C = {chosen.penalty:g}: a class has one example, too few for cross-validation"]
+    fit = _fit_tfidf if name == "tfidf" else _fit_nbsvm
+    binary = truth if train.multilabel or len(names) != 2 else truth[:, 1:]  # (N, questions): one-vs-rest targets
+    nfolds = max_folds(train, FOLDS)
+    if nfolds < 2:
+        chosen = Choice(DEFAULT_C[name], 1, 1.0, 0.0)
+        notes = [f"C = {chosen.c:g}, the default: a class has one example, too few for cross-validation"]
     else:
-        chosen = _choose(learn, PENALTIES[name], counts, asked, folds(train, several, seed), train.multilabel)
-        words = "words of one text left out, " if chosen.rarest > 1 else ""
+        chosen = _cross_validate(fit, C_GRID[name], counts, binary, folds(train, nfolds, seed), train.multilabel)
         notes = [
-            f"{words}penalty C = {chosen.penalty:g} by {several}-fold cross-validation ({100 * chosen.right:.1f} % "
-            "right)"
+            f"C = {chosen.c:g} and min_df = {chosen.min_df} by {nfolds}-fold cross-validation "
+            f"(accuracy {100 * chosen.accuracy:.1f} %)"
         ]
-    kept = _found_in(counts, chosen.rarest)
-    score = learn(counts[:, kept], asked, chosen.penalty)
+    kept = _frequent_columns(counts, chosen.min_df)
+    score = fit(counts[:, kept], binary, chosen.c)
 
     def predict(texts: Sequence[str]) -> Floats:
-        return _probabilities(chosen.steepness * score(counter.transform(texts)[:, kept]), train.multilabel)
+        return _probabilities(chosen.slope * score(counter.transform(texts)[:, kept]), train.multilabel)
 
     return Baseline(predict, time.perf_counter() - started, notes)
 
 
-def _found_in(counts: csr_matrix, texts: int) -> Ints:
-    """Which words are found in so many texts at least."""
-    return np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]) >= texts)
+def _frequent_columns(counts: csr_matrix, min_df: int) -> Ints:
+    """Find the columns with a document frequency of at least `min_df`."""
+    return np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]) >= min_df)
 
 
-def _learn_tfidf(counts: csr_matrix, asked: Flags, penalty: float) -> Callable[[csr_matrix], Floats]:
-    """Learn TF-IDF + logistic regression; give what scores counts. (N, words) → (N, questions)."""
+def _fit_tfidf(counts: csr_matrix, binary: Flags, c: float) -> Scorer:
+    """Fit TF-IDF and logistic regression."""
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
 
-    weigh = TfidfTransformer(sublinear_tf=True).fit(counts)
-    rows = weigh.transform(counts)
+    tfidf = TfidfTransformer(sublinear_tf=True).fit(counts)
+    features = tfidf.transform(counts)
     models = [
-        _constant(wanted)
-        or LogisticRegression(C=penalty, solver="liblinear", dual=True, max_iter=1000, random_state=0)
-        .fit(rows, wanted)
+        _constant(target)
+        or LogisticRegression(C=c, solver="liblinear", dual=True, max_iter=1000, random_state=0)
+        .fit(features, target)
         .decision_function
-        for wanted in asked.T
+        for target in binary.T
     ]
-    return lambda given: np.stack([model(weigh.transform(given)) for model in models], 1)
+    return lambda given: np.stack([model(tfidf.transform(given)) for model in models], 1)
 
 
-def _learn_nbsvm(counts: csr_matrix, asked: Flags, penalty: float) -> Callable[[csr_matrix], Floats]:
-    """Learn NB-SVM; give what scores counts. (N, words) → (N, questions)."""
+def _fit_nbsvm(counts: csr_matrix, binary: Flags, c: float) -> Scorer:
+    """Fit NB-SVM."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
-    there = counts.sign()
+    present = counts.sign()
     models = []
-    for wanted in asked.T:
-        if constant := _constant(wanted):
+    for target in binary.T:
+        if constant := _constant(target):
             models.append(constant)
             continue
-        yes = SMOOTHING + np.asarray(there[wanted].sum(0)).ravel()
-        no = SMOOTHING + np.asarray(there[~wanted].sum(0)).ravel()
-        ratio = np.log(yes / yes.sum()) - np.log(no / no.sum())  # (words,)
-        svm = LinearSVC(C=penalty, dual=True, max_iter=2000, random_state=0)
+        positive = SMOOTHING + np.asarray(present[target].sum(0)).ravel()
+        negative = SMOOTHING + np.asarray(present[~target].sum(0)).ravel()
+        ratio = np.log(positive / positive.sum()) - np.log(negative / negative.sum())  # (words,)
+        svm = LinearSVC(C=c, dual=True, max_iter=2000, random_state=0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a weak penalty converges slowly, and matters little
-            svm.fit(there.multiply(ratio).tocsr(), wanted)
+            warnings.simplefilter(
+                "ignore", ConvergenceWarning
+            )  # a large C converges slowly, and the rest hardly matters
+            svm.fit(present.multiply(ratio).tocsr(), target)
         weights = svm.coef_[0]
         weights = (1 - INTERPOLATION) * np.abs(weights).mean() + INTERPOLATION * weights
         models.append(_linear(ratio * weights, float(svm.intercept_[0]) * INTERPOLATION))
@@ -150,59 +156,58 @@ def _learn_nbsvm(counts: csr_matrix, asked: Flags, penalty: float) -> Callable[[
 
 
 def _linear(weights: Floats, bias: float) -> Callable[[csr_matrix], Floats]:
-    return lambda rows: np.asarray(rows @ weights + bias)
+    return lambda features: np.asarray(features @ weights + bias)
 
 
-def _constant(wanted: Flags) -> Callable[[csr_matrix], Floats] | None:
-    """Answer what all training examples, or none, have: there is nothing to learn from."""
-    if 0 < wanted.sum() < len(wanted):
+def _constant(target: Flags) -> Callable[[csr_matrix], Floats] | None:
+    """Give a constant score where all training examples, or none, have the label: there is nothing to fit."""
+    if 0 < target.sum() < len(target):
         return None
-    score = 5.0 if wanted.all() else -5.0
-    return lambda rows: np.full(rows.shape[0], score)
+    score = 5.0 if target.all() else -5.0
+    return lambda features: np.full(features.shape[0], score)
 
 
-def _choose(
-    learn: Callable[[csr_matrix, Flags, float], Callable[[csr_matrix], Floats]],
-    penalties: Sequence[float],
+def _cross_validate(
+    fit: Callable[[csr_matrix, Flags, float], Scorer],
+    grid: Sequence[float],
     counts: csr_matrix,
-    asked: Flags,
+    binary: Flags,
     folds: Sequence[tuple[Ints, Ints]],
     multilabel: bool,
 ) -> Choice:
-    """Find what gets most right on what was held out; ties go by the loss."""
+    """Choose C, min_df and the slope by out-of-fold accuracy; ties are broken by log loss."""
     found: list[tuple[float, Choice]] = []
-    for rarest in (2,) if len(asked) >= RARE_FROM else (1, 2):
-        kept = counts[:, _found_in(counts, rarest)]
+    for min_df in (2,) if len(binary) >= RARE_FROM else (1, 2):
+        kept = counts[:, _frequent_columns(counts, min_df)]
         if not kept.shape[1]:
             continue
-        for penalty in penalties:
-            held_out = np.zeros(asked.shape)
-            for inside, outside in folds:
-                held_out[outside] = learn(kept[inside], asked[inside], penalty)(kept[outside])
-            losses = {float(steep): _loss(steep * held_out, asked) for steep in 2.0 ** np.arange(-4, 5)}
-            steepness = min(losses, key=losses.__getitem__)
-            right = _right(held_out, asked, multilabel)
-            found.append((losses[steepness], Choice(penalty, rarest, steepness, right)))
-    return min(found, key=lambda each: (-each[1].right, each[0]))[1]
+        for c in grid:
+            out_of_fold = np.zeros(binary.shape)
+            for train, held_out in folds:
+                out_of_fold[held_out] = fit(kept[train], binary[train], c)(kept[held_out])
+            losses = {float(slope): _log_loss(slope * out_of_fold, binary) for slope in 2.0 ** np.arange(-4, 5)}
+            slope = min(losses, key=losses.__getitem__)
+            found.append((losses[slope], Choice(c, min_df, slope, _accuracy(out_of_fold, binary, multilabel))))
+    return min(found, key=lambda each: (-each[1].accuracy, each[0]))[1]
 
 
 def _probabilities(scores: Floats, multilabel: bool) -> Floats:
     """Turn scores into probabilities. (N, questions) → (N, K)."""
-    yes = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
+    positive = 1 / (1 + np.exp(-np.clip(scores, -30, 30)))
     if multilabel:
-        return np.asarray(yes)
+        return np.asarray(positive)
     if scores.shape[1] == 1:
-        return np.concatenate([1 - yes, yes], 1)
-    return np.asarray(yes / yes.sum(1, keepdims=True))
+        return np.concatenate([1 - positive, positive], 1)
+    return np.asarray(positive / positive.sum(1, keepdims=True))
 
 
-def _loss(scores: Floats, asked: Flags) -> float:
-    """Mean log loss over all questions."""
-    return float(np.logaddexp(0, np.where(asked, -scores, scores)).mean())
+def _log_loss(scores: Floats, binary: Flags) -> float:
+    """Mean binary log loss over all questions."""
+    return float(np.logaddexp(0, np.where(binary, -scores, scores)).mean())
 
 
-def _right(scores: Floats, asked: Flags, multilabel: bool) -> float:
-    """Share of documents that were labelled rightly; with several labels, share of the answers."""
+def _accuracy(scores: Floats, binary: Flags, multilabel: bool) -> float:
+    """Accuracy over the documents; for multilabel data, over all pairs of document and label."""
     if multilabel or scores.shape[1] == 1:
-        return float(((scores > 0) == asked).mean())
-    return float(asked[np.arange(len(asked)), scores.argmax(1)].mean())
+        return float(((scores > 0) == binary).mean())
+    return float(binary[np.arange(len(binary)), scores.argmax(1)].mean())

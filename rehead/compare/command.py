@@ -1,4 +1,4 @@
-"""`rehead compare`: run it, print the table, say where the report is. Light: the help must not wait for torch."""
+"""The `rehead compare` command. Heavy imports are deferred, so that --help does not load torch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["CompareOptions", "command", "compare"]
 
 
 def command(options: CompareOptions) -> int:
-    """Run the command; tell how to go on if it was stopped. A control that knows too much is a finding: exit code 1."""
+    """Run the command and return its exit code: 1 if a method passes chance level on shuffled labels."""
     try:
         results = compare(options, start_command(sys.argv[1:]))
     except KeyboardInterrupt:
-        if not (options.out / "plan.json").exists():  # nothing was begun that could go on
+        if not (options.out / "plan.json").exists():  # there is nothing to resume
             raise
         return report_stop(signal.SIGINT)
     print_table(results)
@@ -39,12 +39,12 @@ def command(options: CompareOptions) -> int:
 
 
 def compare(
-    options: CompareOptions, said: str, wanted: Callable[[Method, Trial], bool] = lambda method, trial: True
+    options: CompareOptions, command_line: str, include: Callable[[Method, Trial], bool] = lambda method, trial: True
 ) -> Results:
-    """Compare, and write `results.json` and `report.html`.
+    """Run the comparison, and write `results.json` and `report.html`.
 
-    `said` is the command that the report gives. `wanted` may leave out trials of a method; one that stays must learn
-    from the most labels.
+    `command_line` is shown in the report. `include` filters the trials; a method that keeps any must keep those with
+    the most labels.
     """
     check_compare(options)
     began = time.monotonic()
@@ -58,53 +58,53 @@ def compare(
     for name, run in runs.items():
         if run.tokenizer is None:
             raise UserError(
-                f"{name}: the run has no tokenizer, so it cannot read text. Give one that pretraining wrote."
+                f"{name}: the run has no tokenizer, so it cannot read text. Give a run made by rehead pretrain."
             )
-    parts = prepare(options, [(name, run.details) for name, run in runs.items()])
-    counts = sorted(set(options.labels or (len(parts.train),)))
-    if counts[-1] > len(parts.train):
+    splits = prepare(options, [(name, run.details) for name, run in runs.items()])
+    counts = sorted(set(options.labels or (len(splits.train),)))
+    if counts[-1] > len(splits.train):
         raise UserError(
-            f"--labels {counts[-1]}: there are {len(parts.train):,} labels to learn from"
-            f"{'' if options.test and options.valid else ' after the split'}. Ask for fewer."
+            f"--labels {counts[-1]}: exceeds the {len(splits.train):,} training examples"
+            f"{'' if options.test and options.valid else ' left after the split'}. Give a smaller size."
         )
-    if counts[0] < 2 * len(parts.names):
+    if counts[0] < 2 * len(splits.names):
         raise UserError(
-            f"--labels {counts[0]}: too few for {len(parts.names)} classes. Ask for {2 * len(parts.names)} or more."
+            f"--labels {counts[0]}: too few for {len(splits.names)} classes. Give {2 * len(splits.names)} or more."
         )
     methods = {each.key: each for each in list_methods(options, runs)}
-    fingerprints = {**parts.fingerprints(), "runs": {name: _digest(Path(name)) for name in runs}}
+    fingerprints = {**splits.fingerprints(), "runs": {name: _digest(Path(name)) for name in runs}}
     out = open_directory(options, fingerprints)
     listed = list_trials(list(methods.values()), counts, options)
-    trials = [each for each in listed if wanted(methods[each.method], each)]
+    trials = [each for each in listed if include(methods[each.method], each)]
     kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
-    outcomes = run_trials(trials, kept, runs, parts, options, out)
-    facts = _facts(options, said, [_pretrained(name, run.details) for name, run in runs.items()])
+    outcomes = run_trials(trials, kept, runs, splits, options, out)
+    facts = _facts(options, command_line, [_describe_pretraining(name, run.details) for name, run in runs.items()])
     facts.seconds = time.monotonic() - began
-    results = score(outcomes, kept, counts, parts, facts)
+    results = score(outcomes, kept, counts, splits, facts)
     write_report(results, out, quiet=options.quiet)
     shutil.rmtree(out / WORK)
     return results
 
 
 def write_report(results: Results, out: Path, *, quiet: bool = False) -> None:
-    """Write `report.html`, then `results.json`: with that, a comparison is finished."""
+    """Write `report.html`, then `results.json`, whose presence marks a comparison as complete."""
     from rehead.compare.page import render
-    from rehead.compare.plots import pictures
+    from rehead.compare.plots import draw_plots
     from rehead.compare.results import to_json
     from rehead.disk import write_json
 
-    drawn: dict[str, str] = {}
+    plots: dict[str, str] = {}
     try:
-        drawn = pictures(results)
-    except UserError as error:  # no matplotlib: a report is none the worse for having tables only
+        plots = draw_plots(results)
+    except UserError as error:  # without matplotlib the report has tables only
         if not quiet:
-            print(f"note: no pictures were drawn: {error}", file=sys.stderr)
-    (out / "report.html").write_text(render(results, drawn), encoding="utf-8", errors="replace")
+            print(f"note: the report has no plots: {error}", file=sys.stderr)
+    (out / "report.html").write_text(render(results, plots), encoding="utf-8", errors="replace")
     write_json(out / "results.json", to_json(results))
 
 
 def print_table(results: Results) -> None:
-    """Print the answer, and what every method reached."""
+    """Print the summary, and the scores of every method."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -137,15 +137,16 @@ def print_table(results: Results) -> None:
         table.add_row(Text(method.title), *cells)
     console.print(table)
     leaks = results.guards.leaks
-    for taken, what in ((leaks.dropped, "labelled"), (leaks.unlabelled, "unlabelled")):
-        if taken:
-            console.print(f"note: {taken:,} {what} documents are in the test part too. They were not learnt from.")
+    for dropped, kind in ((leaks.dropped, "labelled"), (leaks.unlabelled, "unlabelled")):
+        if dropped:
+            console.print(
+                f"note: {dropped:,} {kind} documents are duplicates of test documents and were excluded from training."
+            )
     for control in results.guards.controls:
         if not control.passed:
             console.print(
-                f"WARNING: taught with shuffled labels, {results.method(control.method).title} still gets "
-                f"{100 * control.recall:.1f} % of a class right (mean over the classes), where knowing nothing gives "
-                f"{100 * control.chance:.1f} %: something tells it the answers."
+                f"WARNING: trained on shuffled labels, {results.method(control.method).title} reaches a macro-averaged "
+                f"recall of {100 * control.recall:.1f} %, above chance ({100 * control.chance:.1f} %): labels leak."
             )
 
 
@@ -155,20 +156,20 @@ def _digest(run: Path) -> str:
     return sha256(run / "config.json")
 
 
-def _pretrained(name: str, details: dict[str, Any]) -> str:
-    """Say how a run came about, as far as it knows."""
+def _describe_pretraining(name: str, details: dict[str, Any]) -> str:
+    """Describe how a run was pretrained, as far as its details record it."""
     seconds, tokens, text = details.get("seconds"), details.get("tokens"), details.get("text")
-    said = f"{name}: pretrained with the objective {details.get('objective', 'that it does not say')}"
+    sentence = f"{name}: pretrained with the objective {details.get('objective', '(not recorded)')}"
     if isinstance(text, dict) and "documents" in text:
-        said += f" on {text['documents']:,} documents without labels"
+        sentence += f" on {text['documents']:,} unlabelled documents"
     if tokens and seconds:
         from rehead.progress import duration
 
-        said += f", {tokens:,} tokens in {duration(seconds)}"
-    return said + "."
+        sentence += f", {tokens:,} tokens in {duration(seconds)}"
+    return sentence + "."
 
 
-def _facts(options: CompareOptions, said: str, runs: list[str]) -> RunFacts:
+def _facts(options: CompareOptions, command_line: str, runs: list[str]) -> RunFacts:
     import dataclasses
     import json
 
@@ -179,4 +180,4 @@ def _facts(options: CompareOptions, said: str, runs: list[str]) -> RunFacts:
     versions |= {name: metadata.version(name) for name in ("torch", "scikit-learn", "numpy")}
     given = json.loads(json.dumps(dataclasses.asdict(options), default=str))
     today = datetime.datetime.now().astimezone().date().isoformat()
-    return RunFacts(said, given, versions, os.cpu_count() or 1, 0.0, today, runs)
+    return RunFacts(command_line, given, versions, os.cpu_count() or 1, 0.0, today, runs)

@@ -1,9 +1,9 @@
-"""One split for every method: what is learnt from, what chooses, the sealed test part; and the leak check before it.
+"""Training, validation and test set, the same for every method, and the leak check before training.
 
-Without a test part, a fifth of the labelled documents is held out, classes in proportion; of the rest a fifth
-validates. Validation grows with the labels: with 100 of 1,600 labels a method has 25 of 400 validation labels to choose
-its epoch by, since who has few labels has few for everything. What chooses by cross-validation (the recipe, the
-baselines) has its labels only.
+Without --test, a stratified fifth of the labelled documents is held out as the test set; without --valid, a fifth of
+the rest is the validation set. The validation set scales with the training set: with 100 of 1,600 labels a method has
+25 of 400 validation labels to select its epoch, since in practice few labels means few for validation too. Methods that
+select by cross-validation (the recipe, the baselines) use the training labels only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.compare.guards import PretrainingText, Sealed, find_leaks, pretraining_text
+from rehead.compare.guards import PretrainingText, SealedTestSet, find_leaks, pretraining_text
 from rehead.compare.kinds import UNLABELLED
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import DataFacts, LeakFacts
 from rehead.errors import UserError
-from rehead.finetune.splits import draws, split
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import nested_subsets, split
+from rehead.finetune.targets import subset, targets
 from rehead.options import read_options
 from rehead.text.datasets import NAMES, load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import LabelledData, ReadOptions, describe_value
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-SHARE = 0.2  # that is held out, where a part is not given
-LABELLED_PARTS = ("train", "valid", "test")
+HELD_OUT = 0.2  # fraction held out where no test or validation set is given
+LABELLED_SPLITS = ("train", "valid", "test")
 
 
 @dataclass
 class Unlabelled:
-    """Text without labels that the default recipe may learn from too."""
+    """Unlabelled text for the self-training of the default recipe."""
 
     texts: list[str]
     fingerprint: str
 
 
 @dataclass
-class Parts:
-    """The split, after the leak check."""
+class Splits:
+    """Training, validation and test set, after the leak check."""
 
     train: LabelledData
     valid: LabelledData
-    test: Sealed
+    test: SealedTestSet
     facts: DataFacts
-    "What the report says of the data; the classes of the test part are filled in when it is opened."
+    "What the report says about the data; the class counts of the test set are filled in when its labels are revealed."
     leaks: LeakFacts
     seen: Any
-    "(test documents,) whether a pretraining text has each."
+    "(test documents,) whether each is in a pretraining text."
     unlabelled: Unlabelled | None = None
 
     @property
@@ -67,7 +67,7 @@ class Parts:
         return self.train.names
 
     def fingerprints(self) -> dict[str, str]:
-        """Hashes of what is read; a comparison that goes on must find the same."""
+        """Hash the data; a resumed comparison must find the same hashes."""
         found = {
             "train": self.train.fingerprint(),
             "valid": self.valid.fingerprint(),
@@ -76,8 +76,8 @@ class Parts:
         return found if self.unlabelled is None else found | {"unlabelled": self.unlabelled.fingerprint}
 
 
-def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]]) -> Parts:
-    """Read, split, and look for leaks. `runs`: name and details of each pretrained run."""
+def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]]) -> Splits:
+    """Read the data, split it, and check it for leaks. `runs`: name and details of each pretrained run."""
     reading = read_options(options, ReadOptions)
     train = read_labelled(options.labelled, reading)
     check_classes(train)
@@ -88,35 +88,33 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
     if options.valid is not None:
         valid, where["valid"] = read_labelled(options.valid, reading), ", ".join(options.valid)
     if test is None:
-        train, test = _held_out(train, options.seed, "test")
-        where["test"] = f"a fifth of {where['train']}, held out, classes in proportion"
+        train, test = _hold_out(train, options.seed, "test")
+        where["test"] = f"a stratified fifth of {where['train']}, held out"
     if valid is None:
-        train, valid = _held_out(train, options.seed + 1, "validation")
-        where["valid"] = (
-            "a fifth of what was left to learn from" if options.test is None else f"a fifth of {where['train']}"
-        )
-    train, valid, test = _agree(train, valid, test)
+        train, valid = _hold_out(train, options.seed + 1, "validation")
+        where["valid"] = "a fifth of the rest" if options.test is None else f"a fifth of {where['train']}"
+    train, valid, test = _align_classes(train, valid, test)
     texts = [pretraining_text(name, details) for name, details in runs]
     unlabelled = _read_unlabelled(options)
-    leaks = _look(train, valid, test, texts, unlabelled, quiet=options.quiet)
+    leaks = _check_leaks(train, valid, test, texts, unlabelled, quiet=options.quiet)
     checked = len(train) + len(valid)
     train, valid = (
-        some(part, np.flatnonzero(~flags)) for part, flags in zip((train, valid), leaks.labelled, strict=True)
+        subset(data, np.flatnonzero(~flags)) for data, flags in zip((train, valid), leaks.labelled, strict=True)
     )
     check_classes(train)
     if unlabelled is not None:
         kept = [text for text, copy in zip(unlabelled.texts, leaks.unlabelled, strict=True) if not copy]
         if not kept:
-            raise UserError("--unlabelled: all of it is in the test part. Give other text, or drop it.")
+            raise UserError("--unlabelled: all of its documents are in the test set. Give other text, or drop it.")
         unlabelled.texts = kept
     seen = np.zeros(len(test), bool)
     for flags in leaks.seen:
         seen |= flags
     words = int(np.median([len(text.split()) for text in test.texts]))
-    return Parts(
+    return Splits(
         train,
         valid,
-        Sealed(test),
+        SealedTestSet(test),
         DataFacts(
             labelled=where["train"],
             valid=where["valid"],
@@ -125,12 +123,12 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
             sizes={"train": len(train), "valid": len(valid), "test": len(test)},
             multilabel=train.multilabel,
             words=words,
-            unlabelled=_used(options, unlabelled),
+            unlabelled=_describe_unlabelled(options, unlabelled),
         ),
         LeakFacts(
             checked=checked,
             dropped=sum(int(flags.sum()) for flags in leaks.labelled),
-            pretraining=_said(texts, leaks, len(test)),
+            pretraining=_describe_leaks(texts, leaks, len(test)),
             seen=int(seen.sum()),
             unlabelled=None if unlabelled is None else int(leaks.unlabelled.sum()),
         ),
@@ -140,47 +138,48 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
 
 
 def read_labelled(paths: Sequence[str], reading: ReadOptions) -> LabelledData:
-    """Read a labelled part: files and folders, or one built-in set or part of it."""
+    """Read a labelled set: files and folders, or a built-in dataset or one of its splits."""
     built_in = [path for path in paths if path.partition(":")[0] in NAMES and not Path(path).exists()]
     if not built_in:
         return read_examples(list(paths), reading, check=False)
     if len(paths) > 1:
-        raise UserError(f"{built_in[0]}: a built-in part stands alone. Name it without other files.")
-    name, _, part = built_in[0].partition(":")
-    if not part:
+        raise UserError(f"{built_in[0]}: a built-in dataset cannot be combined with other files. Give it alone.")
+    name, _, split_name = built_in[0].partition(":")
+    if not split_name:
         return to_labelled_data(name, read_reviews(name)[0])
-    if part not in LABELLED_PARTS:
-        raise UserError(f"{built_in[0]}: no such labelled part. There are: {', '.join(LABELLED_PARTS)}.")
-    chosen = getattr(load_dataset(name), part)
+    if split_name not in LABELLED_SPLITS:
+        raise UserError(f"{built_in[0]}: no such labelled split. Choose from {', '.join(LABELLED_SPLITS)}.")
+    chosen = getattr(load_dataset(name), split_name)
     assert isinstance(chosen, LabelledData), describe_value(chosen)  # noqa: S101
     return chosen
 
 
-def few(parts: Parts, counts: Sequence[int], seed: int) -> dict[int, tuple[LabelledData, LabelledData]]:
-    """Draw so many labels to learn from, and validation labels in proportion: the 100 are among the 500."""
-    least = 2 * len(parts.names)
-    share = len(parts.valid) / len(parts.train)
-    drawn = draws(parts.train, list(counts), seed)
-    sizes = {count: min(len(parts.valid), max(least, round(share * count))) for count in counts}
-    chosen = draws(parts.valid, sorted(set(sizes.values())), seed)
-    return {count: (some(parts.train, drawn[count]), some(parts.valid, chosen[sizes[count]])) for count in counts}
+def draw_subsets(splits: Splits, counts: Sequence[int], seed: int) -> dict[int, tuple[LabelledData, LabelledData]]:
+    """Draw nested training subsets of these sizes, each with a validation subset in proportion."""
+    least = 2 * len(splits.names)
+    share = len(splits.valid) / len(splits.train)
+    drawn = nested_subsets(splits.train, list(counts), seed)
+    sizes = {count: min(len(splits.valid), max(least, round(share * count))) for count in counts}
+    chosen = nested_subsets(splits.valid, sorted(set(sizes.values())), seed)
+    return {count: (subset(splits.train, drawn[count]), subset(splits.valid, chosen[sizes[count]])) for count in counts}
 
 
-def _held_out(data: LabelledData, seed: int, what: str) -> tuple[LabelledData, LabelledData]:
-    kept, aside = split(data, SHARE, seed)
-    if len(aside) < 2:
-        raise UserError(f"{len(data):,} examples are too few to hold a {what} part out of. Give more, or that part.")
-    return some(data, kept), some(data, aside)
+def _hold_out(data: LabelledData, seed: int, name: str) -> tuple[LabelledData, LabelledData]:
+    kept, held_out = split(data, HELD_OUT, seed)
+    if len(held_out) < 2:
+        flag = "--test" if name == "test" else "--valid"
+        raise UserError(f"{len(data):,} examples are too few to hold out a {name} set. Give more, or give {flag}.")
+    return subset(data, kept), subset(data, held_out)
 
 
-def _agree(*parts: LabelledData) -> list[LabelledData]:
-    """Have all parts speak of the same classes; what training does not have cannot be tested."""
-    names = sort_names({label for labels in parts[0].labels for label in labels})
-    multilabel = any(part.multilabel for part in parts)
-    agreed = [dataclasses.replace(part, names=names, multilabel=multilabel) for part in parts]
-    for part in agreed[1:]:
-        targets(part, names, multilabel=multilabel)  # refuses a label that is not among them
-    return agreed
+def _align_classes(*splits: LabelledData) -> list[LabelledData]:
+    """Give all sets the classes of the training set, in one order; refuse a label that training does not have."""
+    names = sort_names({label for labels in splits[0].labels for label in labels})
+    multilabel = any(each.multilabel for each in splits)
+    aligned = [dataclasses.replace(each, names=names, multilabel=multilabel) for each in splits]
+    for each in aligned[1:]:
+        targets(each, names, multilabel=multilabel)  # refuses an unknown label
+    return aligned
 
 
 def _read_unlabelled(options: CompareOptions) -> Unlabelled | None:
@@ -191,26 +190,26 @@ def _read_unlabelled(options: CompareOptions) -> Unlabelled | None:
     return Unlabelled([document.text for document in texts], texts.fingerprint())
 
 
-def _used(options: CompareOptions, unlabelled: Unlabelled | None) -> str | None:
-    """Say which unlabelled text is learnt from, and how much of it."""
+def _describe_unlabelled(options: CompareOptions, unlabelled: Unlabelled | None) -> str | None:
+    """Name the unlabelled text that is used, and its size."""
     if options.unlabelled is None or unlabelled is None:
         return None
-    there = len(unlabelled.texts)
-    much = f"{there:,} documents" if there <= UNLABELLED else f"{UNLABELLED:,} of {there:,} documents, drawn by chance"
-    return f"{', '.join(options.unlabelled)} ({much})"
+    count = len(unlabelled.texts)
+    size = f"{count:,} documents" if count <= UNLABELLED else f"random sample of {UNLABELLED:,} of {count:,} documents"
+    return f"{', '.join(options.unlabelled)} ({size})"
 
 
 @dataclass
 class _Leaks:
     labelled: list[Flags]
-    "For training and validation: (N,) which documents are in the test part too."
+    "For training and validation set: (N,) which documents are also in the test set."
     unlabelled: Flags
     "The same for the unlabelled text."
     seen: list[Flags]
-    "For each pretraining text: (test documents,) which of them are in it."
+    "For each pretraining text: (test documents,) which test documents are in it."
 
 
-def _look(
+def _check_leaks(
     train: LabelledData,
     valid: LabelledData,
     test: LabelledData,
@@ -220,8 +219,9 @@ def _look(
     quiet: bool,
 ) -> _Leaks:
     if not quiet:
-        print("looking for test documents in what is learnt from", file=sys.stderr)
-    different: dict[str, Iterable[str]] = {  # runs may share their text, and the recipe may learn from it once more
+        print("checking the training data for test documents", file=sys.stderr)
+    # By fingerprint: runs may share their pretraining text, and --unlabelled may be the same text.
+    different: dict[str, Iterable[str]] = {
         text.fingerprint: (document.text for document in text.texts) for text in texts if text.texts is not None
     }
     if unlabelled is not None:
@@ -229,23 +229,23 @@ def _look(
     first, second, *others = find_leaks([train.texts, valid.texts, *different.values()], test.texts)
     found = dict(zip(different, others, strict=True))
     return _Leaks(
-        [first.own, second.own],
-        np.zeros(0, bool) if unlabelled is None else found[unlabelled.fingerprint].own,
-        [found[text.fingerprint].asked if text.texts is not None else np.zeros(len(test), bool) for text in texts],
+        [first.in_test, second.in_test],
+        np.zeros(0, bool) if unlabelled is None else found[unlabelled.fingerprint].in_test,
+        [found[text.fingerprint].in_text if text.texts is not None else np.zeros(len(test), bool) for text in texts],
     )
 
 
-def _said(texts: Sequence[PretrainingText], leaks: _Leaks, asked: int) -> list[str]:
-    """Say of each pretraining text whether the test part is in it."""
+def _describe_leaks(texts: Sequence[PretrainingText], leaks: _Leaks, test_size: int) -> list[str]:
+    """Describe, for each pretraining text, how many test documents are in it."""
     lines = []
     for text, flags in zip(texts, leaks.seen, strict=True):
         count = int(flags.sum())
         if text.texts is None:
-            lines.append(f"{text.run}: whether the test part was pretrained on is not known: {text.why}.")
+            lines.append(f"{text.run}: whether it was pretrained on test documents is unknown: {text.why}.")
         elif count:
             lines.append(
-                f"{text.run}: {count:,} of {asked:,} test documents are in its pretraining text, without their labels. "
-                "The baselines have not seen them."
+                f"{text.run}: {count:,} of {test_size:,} test documents are in its pretraining text, without their "
+                "labels. The baselines have not seen them."
             )
         else:
             lines.append(f"{text.run}: none of the test documents is in its pretraining text.")

@@ -1,12 +1,12 @@
-"""`rehead demo`: the whole story on built-in film reviews, in minutes on a laptop.
+"""`rehead demo`: pretraining, fine-tuning and comparison on built-in film reviews, in minutes on a laptop.
 
-    data          1,600 reviews to learn from, 400 to choose by, 2,000 to test on, the rest without their labels
-    base          the default: a bag of n-gram vectors, pretrained on the unlabelled rest
-    lab           if asked for, the classic network in small: a causal language model, pretrained on the same text
+    data          1,600 training reviews, 400 for validation, 2,000 for testing; the rest is unlabelled
+    base          the default: a bag of n-gram vectors, pretrained on the unlabelled reviews
+    lab           with --lab-tokens, a small causal Transformer language model, pretrained on the same text
     report        each network from scratch and pretrained; the default recipe on the base; two linear baselines
 
-Everything is written as files, as a user's own data would be, so that each step can be repeated by hand. A demo that
-was interrupted goes on with --resume.
+The data is written as ordinary files, so that each step can be repeated by hand. An interrupted demo continues with
+--resume.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rehead.pretrain.options import PretrainOptions
 
 DATA, BASE, LAB, REPORT = "data", "base", "lab", "report"
-TRAIN = 1600  # reviews to learn from
-# The lab's network, made small enough for minutes: what it costs is its softmax over the words, and its width.
+TRAIN = 1600  # training reviews
+# The preset lab, reduced to train in minutes: its cost is the softmax over the vocabulary, and its width.
 LAB_SHAPE = {"preset": "lab", "objective": "causal", "nlayers": 2, "length": 128, "batch": 512}
 
 
@@ -88,7 +88,7 @@ class DemoOptions(CommonOptions):
 
 
 def command(options: DemoOptions) -> int:
-    """Run the demo; end with the table and where the report is."""
+    """Run the demo; print the results table and the path of the report."""
     from rehead.training.stopping import Stopped
 
     try:
@@ -97,37 +97,37 @@ def command(options: DemoOptions) -> int:
         return report_stop(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
 
 
-def _demo(options: DemoOptions, said: str) -> int:
+def _demo(options: DemoOptions, command_line: str) -> int:
     if options.resume and options.overwrite:
         raise UserError("--resume continues a demo and --overwrite deletes it. Give one.")
     base = _pretraining(options, BASE, {"epochs": options.epochs, "nhid": options.nhid})
     lab = None
     if options.lab_tokens is not None:
-        dials = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
-        lab = _pretraining(options, LAB, {**LAB_SHAPE, **dials})
-    asked = _comparison(options)
-    _check(options, [base] if lab is None else [base, lab], asked)
+        sizes = {"nhid": options.lab_nhid, "vocab": options.vocab, "tokens": options.lab_tokens}
+        lab = _pretraining(options, LAB, {**LAB_SHAPE, **sizes})
+    comparison = _comparison(options)
+    _check(options, [base] if lab is None else [base, lab], comparison)
     if not options.resume:
         check_overwrite(options.out, (DATA, BASE, LAB, REPORT) if options.overwrite else None)
     from rehead.compare.command import compare, print_table
 
-    say = _saying(options, steps=3 if lab is None else 4)
-    say(f"film reviews, as files in {options.out / DATA}")
-    _data(options)
-    say("a base, pretrained on reviews without labels (the default: a bag of n-gram vectors)")
+    say = _step_printer(options, steps=3 if lab is None else 4)
+    say(f"write the film reviews to {options.out / DATA}")
+    _write_data(options)
+    say("pretrain a base on unlabelled reviews (the default: a bag of n-gram vectors)")
     _pretrain(base, resume=options.resume)
     if lab is not None:
-        say("the lab's language model, pretrained on the same reviews")
+        say("pretrain a causal language model on the same reviews")
         _pretrain(lab, resume=options.resume)
-    say("every method on the same labels; the test part is opened at the end")
-    results = compare(asked, said, wanted=_wanted(options))
+    say("train every method on the same labels, and evaluate all on the test set")
+    results = compare(comparison, command_line, include=_included(options))
     print_table(results)
-    print(f"\nreport: {asked.out / 'report.html'}")
+    print(f"\nreport: {comparison.out / 'report.html'}")
     return int(any(not each.passed for each in results.guards.controls))
 
 
-def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: CompareOptions) -> None:
-    """Refuse what a later step would refuse, before minutes have gone into the earlier ones."""
+def _check(options: DemoOptions, pretraining: list[PretrainOptions], comparison: CompareOptions) -> None:
+    """Validate the options of all steps before the first one starts."""
     from rehead.compare.options import check_compare
     from rehead.pretrain.options import check_pretraining
 
@@ -137,13 +137,13 @@ def _check(options: DemoOptions, pretraining: list[PretrainOptions], asked: Comp
             raise UserError(f"--{name.replace('_', '-')} {value:g}: must be above 0.")
     for each in pretraining:
         check_pretraining(each)
-    check_compare(asked)
+    check_compare(comparison)
     if max(options.labels) > TRAIN:
         raise UserError(f"--labels {max(options.labels)}: exceeds the {TRAIN:,} training examples.")
 
 
 def _comparison(options: DemoOptions) -> CompareOptions:
-    """Say what is compared."""
+    """Make the options of the comparison."""
     from rehead.compare.options import CompareOptions
 
     data, report = options.out / DATA, options.out / REPORT
@@ -166,24 +166,24 @@ def _comparison(options: DemoOptions) -> CompareOptions:
     )
 
 
-def _wanted(options: DemoOptions) -> Callable[[Method, Trial], bool]:
-    """Choose what fits into minutes.
+def _included(options: DemoOptions) -> Callable[[Method, Trial], bool]:
+    """Choose the trials that fit into minutes.
 
-    Scratch and pretrained learn from the most labels only, and the lab's network, which is dear, with one seed.
+    Scratch and pretrained train on the largest training set only, and the expensive language model with one seed.
     """
     lab, most = str(options.out / LAB), max(options.labels)
 
-    def wanted(method: Method, trial: Trial) -> bool:
+    def included(method: Method, trial: Trial) -> bool:
         if method.run == lab:
             trained = method.kind in ("scratch", "pretrained")
             return trained and trial.labels == most and trial.seed == options.seed and not trial.shuffled
         return method.kind not in ("scratch", "pretrained") or trial.labels == most
 
-    return wanted
+    return included
 
 
-def _data(options: DemoOptions) -> None:
-    """Write the reviews as files, unless that was done."""
+def _write_data(options: DemoOptions) -> None:
+    """Write the reviews as files, unless a resumed demo has them."""
     from rehead.text.datasets import load_dataset
     from rehead.text.export import write_splits
 
@@ -196,8 +196,8 @@ def _data(options: DemoOptions) -> None:
     write_splits(split, folder, overwrite=options.overwrite)
 
 
-def _pretraining(options: DemoOptions, name: str, dials: dict[str, Any]) -> PretrainOptions:
-    """Say how a run is pretrained; one that was begun is gone on with."""
+def _pretraining(options: DemoOptions, name: str, settings: dict[str, Any]) -> PretrainOptions:
+    """Make the options of a pretraining run; an interrupted one is resumed."""
     from rehead.pretrain.options import PretrainOptions
 
     out = options.out / name
@@ -209,21 +209,21 @@ def _pretraining(options: DemoOptions, name: str, dials: dict[str, Any]) -> Pret
         overwrite=options.overwrite,
         quiet=options.quiet,
         debug=options.debug,
-        **dials,
+        **settings,
     )
 
 
-def _pretrain(asked: PretrainOptions, *, resume: bool) -> None:
-    """Pretrain a run, or go on with it, unless that was done."""
+def _pretrain(options: PretrainOptions, *, resume: bool) -> None:
+    """Pretrain a run, or resume it, unless it is complete."""
     from rehead.pretrain.run import run_pretraining
 
-    if resume and not asked.resume and (asked.out / "config.json").exists():
+    if resume and not options.resume and (options.out / "config.json").exists():
         return
-    run_pretraining(asked)
+    run_pretraining(options)
 
 
-def _saying(options: DemoOptions, steps: int) -> Callable[[str], None]:
-    """Say what comes next, and how far the demo is."""
+def _step_printer(options: DemoOptions, steps: int) -> Callable[[str], None]:
+    """Make a function that prints each step with its number."""
     numbers = count(1)
 
     def say(line: str) -> None:

@@ -1,8 +1,8 @@
-"""What is run: methods × numbers of labels × seeds, each as a trial that is done once and kept.
+"""Run the trials: methods × training set sizes × seeds.
 
-A trial trains a method, has it answer the test texts blindly, and writes its answers down (`work/`, one file a trial);
-nobody has looked at the true ones yet. So a comparison that was interrupted goes on where it was, and models, 300 MB
-each, need not be kept. `plan.json` says what was asked for; a comparison that is resumed must be asked the same.
+A trial trains a method, predicts the test texts without seeing their labels, and saves the predictions (`work/`, one
+file per trial). So an interrupted comparison resumes at the next trial, and models, 300 MB each, need not be kept.
+`plan.json` records the options; a resumed comparison must have the same.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rehead.compare.data import Parts, few
+from rehead.compare.data import Splits, draw_subsets
 from rehead.compare.guards import shuffle_labels
 from rehead.compare.kinds import UNLABELLED
-from rehead.compare.methods import Learner, learn
+from rehead.compare.methods import TrainedMethod, train_method
 from rehead.compare.options import CompareOptions
-from rehead.compare.results import Method, Moment, from_json
+from rehead.compare.results import CurvePoint, Method, from_json
 from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.finetune.candidates.self_training import sample
@@ -34,10 +34,10 @@ from rehead.progress import progress
 from rehead.runs.run import Run
 
 PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
-OURS = (PLAN, WORK, RESULTS, REPORT)
-# What may change when a comparison is resumed.
-FREE = ("quiet", "debug", "resume", "overwrite", "out")
-CONTROL_LABELS = 500  # a control has this many labels at most: luck does not shrink with more
+FILES = (PLAN, WORK, RESULTS, REPORT)
+# Options that may differ when a comparison is resumed.
+MAY_CHANGE = ("quiet", "debug", "resume", "overwrite", "out")
+CONTROL_LABELS = 500  # maximum training set size of a control: its variance does not shrink with more (see guards.py)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Name of its file; the path of a run, which a method's key may hold, is told by its digest."""
+        """Name of its file; a run's path in the method's key is replaced by a digest."""
         kind, _, run = self.method.partition(":")
         which = f"-{hashlib.sha256(run.encode(errors='surrogateescape')).hexdigest()[:12]}" if run else ""
         return f"{kind}{which}-{self.labels}-{self.seed}{'-shuffled' if self.shuffled else ''}.npz"
@@ -59,26 +59,26 @@ class Trial:
 
 @dataclass
 class Outcome:
-    """What a trial left behind."""
+    """The result of a trial."""
 
     probabilities: NDArray[np.float32]
     "(test documents, K)"
     train_seconds: float
     predict_seconds: float
-    curve: list[Moment]
+    curve: list[CurvePoint]
     notes: list[str]
     thresholds: list[float] | None
 
 
 def list_trials(methods: Sequence[Method], counts: Sequence[int], options: CompareOptions) -> list[Trial]:
-    """List all trials: whole seeds one after the other, the controls last."""
+    """List all trials, seed by seed; the controls come last."""
     seeds = range(options.seed, options.seed + options.seeds)
     trials = [Trial(method.key, count, seed) for seed in seeds for count in counts for method in methods]
     if options.control:
         count = max((each for each in counts if each <= CONTROL_LABELS), default=counts[0])
-        # What scratch could be told, pretrained could be told as well; and training it is dear.
-        told = [each for each in methods if each.kind != "scratch"] or methods
-        trials += [Trial(method.key, count, seed, True) for seed in seeds for method in told]
+        # A leak that reaches scratch reaches pretrained too, and training scratch is expensive.
+        controlled = [each for each in methods if each.kind != "scratch"] or methods
+        trials += [Trial(method.key, count, seed, True) for seed in seeds for method in controlled]
     return trials
 
 
@@ -86,36 +86,36 @@ def run_trials(
     trials: Sequence[Trial],
     methods: Sequence[Method],
     runs: dict[str, Run],
-    parts: Parts,
+    splits: Splits,
     options: CompareOptions,
     directory: Path,
 ) -> dict[Trial, Outcome]:
-    """Do the trials that are not done yet; give what all of them left behind."""
+    """Run the trials that have no saved outcome yet; return the outcomes of all."""
     work = directory / WORK
     work.mkdir(exist_ok=True)
     by_key = {method.key: method for method in methods}
     counts = sorted({trial.labels for trial in trials})
     found: dict[Trial, Outcome] = {}
-    drawn: dict[int, Any] = {}
+    subsets: dict[int, Any] = {}
     with progress("comparing", len(trials), unit="trainings", quiet=options.quiet) as bar:
         for trial in trials:
             path = work / trial.name
-            outcome = _read(path, (len(parts.test), len(parts.names)))
+            outcome = _read(path, (len(splits.test), len(splits.names)))
             if outcome is None:
                 bar.note = _described(trial, by_key[trial.method])
                 bar.update(bar.done)
-                if trial.seed not in drawn:
-                    drawn = {trial.seed: few(parts, counts, trial.seed)}  # of one seed at a time
-                train, valid = drawn[trial.seed][trial.labels]
+                if trial.seed not in subsets:
+                    subsets = {trial.seed: draw_subsets(splits, counts, trial.seed)}  # of one seed at a time
+                train, valid = subsets[trial.seed][trial.labels]
                 if trial.shuffled:
                     train, valid = shuffle_labels(train, trial.seed), shuffle_labels(valid, trial.seed)
                 method = by_key[trial.method]
                 run = runs.get(method.run or "")
-                more = None
-                if method.kind == "recipe" and parts.unlabelled is not None:  # the same for all trainings: read once
-                    more = sample(parts.unlabelled.texts, UNLABELLED, options.seed)
-                learner = learn(method, run, train, valid, trial.seed, options, more)
-                outcome = _answers(learner, parts)
+                unlabelled = None
+                if method.kind == "recipe" and splits.unlabelled is not None:  # one sample, so its features are cached
+                    unlabelled = sample(splits.unlabelled.texts, UNLABELLED, options.seed)
+                trained = train_method(method, run, train, valid, trial.seed, options, unlabelled)
+                outcome = _predict_test(trained, splits)
                 _write(path, outcome)
             found[trial] = outcome
             bar.advance()
@@ -128,28 +128,28 @@ def _described(trial: Trial, method: Method) -> str:
     return f"{method.title}, {trial.labels:,} {shuffled}labels, seed {trial.seed}"
 
 
-def _answers(learner: Learner, parts: Parts) -> Outcome:
-    """Have a classifier that has learnt answer the test texts, blindly."""
+def _predict_test(trained: TrainedMethod, splits: Splits) -> Outcome:
+    """Predict the test texts; their labels stay sealed."""
     began = time.perf_counter()
-    probabilities = learner.predict(parts.test.texts).astype(np.float32)
+    probabilities = trained.predict(splits.test.texts).astype(np.float32)
     seconds = time.perf_counter() - began
-    return Outcome(probabilities, learner.seconds, seconds, learner.curve, learner.notes, learner.thresholds)
+    return Outcome(probabilities, trained.seconds, seconds, trained.curve, trained.notes, trained.thresholds)
 
 
 def open_directory(options: CompareOptions, fingerprints: dict[str, Any]) -> Path:
-    """Make room for a comparison, or compare the one that is there with what is asked for."""
+    """Create the output directory; with --resume, check that the options and data are those of its plan."""
     out = options.out
-    asked = {name: value for name, value in dataclasses.asdict(options).items() if name not in FREE}
+    asked = {name: value for name, value in dataclasses.asdict(options).items() if name not in MAY_CHANGE}
     now = json.loads(json.dumps({"options": asked, "data": fingerprints}))
     if options.resume:
         if (out / RESULTS).exists():
-            raise UserError(f"{out} is finished: there is nothing to resume. Choose another --out.")
+            raise UserError(f"{out} is complete: there is nothing to resume. Choose another --out.")
         if not (out / PLAN).exists():
             raise UserError(f"{out} holds no comparison to resume ({PLAN} is missing). Drop --resume.")
-        _same(out, read_checksummed_json(out / PLAN), now)
+        _check_same(out, read_checksummed_json(out / PLAN), now)
         return out
-    check_overwrite(out, OURS if options.overwrite else None)
-    for name in OURS:
+    check_overwrite(out, FILES if options.overwrite else None)
+    for name in FILES:
         if (out / name).is_dir():
             shutil.rmtree(out / name)
         else:
@@ -159,33 +159,35 @@ def open_directory(options: CompareOptions, fingerprints: dict[str, Any]) -> Pat
     return out
 
 
-def _same(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+def _check_same(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     for name, value in now["options"].items():
         if before["options"].get(name) != value:
             flag = "--from" if name == "base" else f"--{name.replace('_', '-')}"
-            raise UserError(f"{out} was begun with another {flag}. Resume it with the same options.")
+            raise UserError(f"{out} was started with another {flag}. Resume it with the same options.")
     if before["data"] != now["data"]:
-        raise UserError(f"{out} was begun with other data or other runs. It cannot go on.")
+        raise UserError(
+            f"{out} was started with other data or other runs, so it cannot be resumed. Choose another --out."
+        )
 
 
 def _write(path: Path, outcome: Outcome) -> None:
-    """Keep what a trial left behind: the file is whole or not there."""
-    known = {each.name: getattr(outcome, each.name) for each in dataclasses.fields(outcome)}
-    probabilities = known.pop("probabilities")
-    known["curve"] = [dataclasses.asdict(moment) for moment in outcome.curve]
-    beside = path.with_suffix(".partial")
-    with beside.open("wb") as file:
-        np.savez_compressed(file, probabilities=probabilities, facts=np.array(json.dumps(known)))
-    beside.replace(path)
+    """Save an outcome atomically."""
+    facts = {each.name: getattr(outcome, each.name) for each in dataclasses.fields(outcome)}
+    probabilities = facts.pop("probabilities")
+    facts["curve"] = [dataclasses.asdict(point) for point in outcome.curve]
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.savez_compressed(file, probabilities=probabilities, facts=np.array(json.dumps(facts)))
+    partial.replace(path)
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Outcome | None:
-    """Read what a trial left behind; None if there is nothing, or nothing whole."""
+    """Load an outcome; None if the file is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
-            probabilities = kept["probabilities"]
-            facts = json.loads(str(kept["facts"]))
-        curve = [from_json(Moment, each) for each in facts.pop("curve")]
+        with np.load(path, allow_pickle=False) as saved:
+            probabilities = saved["probabilities"]
+            facts = json.loads(str(saved["facts"]))
+        curve = [from_json(CurvePoint, each) for each in facts.pop("curve")]
         outcome = Outcome(probabilities=probabilities, curve=curve, **facts)
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None

@@ -1,4 +1,4 @@
-"""The ways to a classifier that are compared. Nothing heavy is imported here."""
+"""The methods that are compared, with their titles and descriptions. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 Kind = Literal["scratch", "pretrained", "frozen", "recipe", "tfidf", "nbsvm"]
 BASELINES: tuple[Kind, ...] = ("tfidf", "nbsvm")
-UNLABELLED = 10_000  # documents without labels that the default recipe learns from, since many trainings do
+UNLABELLED = 10_000  # maximum number of unlabelled documents of the default recipe: it is trained many times
 
 TITLES: dict[Kind, str] = {
     "scratch": "from scratch",
@@ -16,13 +16,13 @@ TITLES: dict[Kind, str] = {
     "tfidf": "TF-IDF + logistic regression",
     "nbsvm": "NB-SVM",
 }
-ABOUT: dict[Kind, str] = {
-    "scratch": "the same network from random weights, trained like the pretrained one: same labels, same epochs.",
-    "pretrained": "the head is replaced, and the network trained on; the best epoch is chosen on validation labels.",
-    "frozen": "only a linear head on the pretrained document vectors is trained.",
-    "recipe": "what rehead finetune does unless told otherwise; it chooses by cross-validation on its labels. Of "
-    f"unlabelled text it reads {UNLABELLED:,} documents at most, where rehead finetune reads more.",
-    "tfidf": "words and pairs of words; the penalty is chosen by cross-validation.",
-    "nbsvm": "naive-Bayes log-count ratios of words and pairs of words, linear support vector machine; the penalty is "
-    "chosen by cross-validation.",
+DESCRIPTIONS: dict[Kind, str] = {
+    "scratch": "the same network trained from random weights, with the same labels and epochs as the pretrained one.",
+    "pretrained": "the head is replaced and the whole network fine-tuned; the validation set selects the best epoch.",
+    "frozen": "only a linear head is trained, on the document vectors of the frozen pretrained base.",
+    "recipe": "what rehead finetune does by default, selected by cross-validation on the training labels. "
+    f"Self-training uses at most {UNLABELLED:,} unlabelled documents here; rehead finetune uses more.",
+    "tfidf": "TF-IDF of unigrams and bigrams, logistic regression; C is selected by cross-validation.",
+    "nbsvm": "naive-Bayes log-count ratios of unigrams and bigrams, linear support vector machine; C is selected by "
+    "cross-validation.",
 }

@@ -1,7 +1,7 @@
-"""`report.html`: one page that stands alone, made of `results.json` and nothing else.
+"""Render `report.html`: a self-contained page, made from `results.json` alone.
 
-No script, no outside resource (its own content policy forbids them), light or dark as the reader's system is, and
-readable on a phone: wide tables scroll in their own frame. Every word that comes out of the data is escaped.
+It has no scripts and no external resources (its content security policy forbids them), follows the system's light or
+dark mode, and is readable on a phone: wide tables scroll in their own frame. All text from the data is escaped.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from html import escape as escape_html
 from pathlib import Path
 from string import Template
 
-from rehead.compare.answer import between, chance, percent, points, significant
+from rehead.compare.answer import confidence_interval, p_value, percent, points, significant
 from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
 from rehead.compare.statistics import Interval, Summary
 from rehead.progress import duration
 from rehead.text.documents import location
 
 TEMPLATE = Path(__file__).with_name("report.html")
-SHOWN_CHARACTERS = 420  # of a text that was got wrong
+SHOWN_CHARACTERS = 420  # of a misclassified text
 
 
 def escape(text: str) -> str:
-    """Make words safe to stand in a page, with a number and its sign kept on one line."""
+    """Escape text for HTML, with a no-break space before %."""
     return escape_html(text).replace(" %", "&nbsp;%")
 
 
-def render(results: Results, pictures: dict[str, str]) -> str:
-    """Write the page. `pictures` are SVG by name, as `plots.pictures` draws them; a page without any is whole too."""
+def render(results: Results, plots: dict[str, str]) -> str:
+    """Render the page. `plots` are SVG by name, as `plots.draw_plots` gives them, and may be empty."""
     sections = (
-        _bars(results),
-        _learning(results, pictures),
+        _accuracy_bars(results),
+        _learning_curves(results, plots),
         _by_labels(results),
         _details(results),
-        _pairs(results),
-        _answers(results, pictures),
+        _significance(results),
+        _predictions(results, plots),
         _mistakes(results),
-        _guards(results),
-        _again(results),
+        _checks(results),
+        _setup(results),
     )
     verdict = " ".join(results.answer[1:])
     sizes = results.data.sizes
@@ -50,12 +50,12 @@ def render(results: Results, pictures: dict[str, str]) -> str:
         headline=escape(results.answer[0]),
         verdict=escape(verdict),
         body="\n".join(each for each in sections if each),
-        foot="The same figures, and more of them, are in <code>results.json</code> beside this page.",
+        foot="<code>results.json</code>, in the same directory, holds these figures and more.",
     )
 
 
-def _bars(results: Results) -> str:
-    """Show what each method reached with the most labels, the best first."""
+def _accuracy_bars(results: Results) -> str:
+    """Show the accuracy of each method on the largest training set, best first."""
     scores = sorted(_scores(results), key=lambda score: -score.accuracy.mean)
     rows = []
     for score in scores:
@@ -68,58 +68,58 @@ def _bars(results: Results) -> str:
             f'<div class="bar" aria-hidden="true"><i style="width: {100 * mean:.2f}%; '
             f'background: var(--{method.kind})"></i>{line}</div>'
         )
-    what = "all labels of a document right" if results.data.multilabel else "test documents labelled rightly"
-    words = f"{what[:1].upper() + what[1:]}, with {results.counts[-1]:,} labels. In small: 95 % interval."
-    return f'<section class="card"><h3>{words}</h3><dl class="bars">{"".join(rows)}</dl></section>'
+    metric = "Test accuracy (all labels of a document correct)" if results.data.multilabel else "Test accuracy"
+    title = f"{metric} with {results.counts[-1]:,} training labels. Small print: 95 % confidence interval."
+    return f'<section class="card"><h3>{title}</h3><dl class="bars">{"".join(rows)}</dl></section>'
 
 
 def _line(interval: Interval) -> str:
     return f'<u style="left: {100 * interval.low:.2f}%; width: {100 * (interval.high - interval.low):.2f}%"></u>'
 
 
-def _learning(results: Results, pictures: dict[str, str]) -> str:
+def _learning_curves(results: Results, plots: dict[str, str]) -> str:
     cards = []
-    if "curves" in pictures:
-        several = f", mean of {results.seeds} seeds; the band goes from the lowest to the highest" * (results.seeds > 1)
-        words = f"Validation accuracy while training with {results.counts[-1]:,} labels{several}."
-        cards.append(_figure(pictures["curves"], "From scratch and pretrained", words))
-    if "labels" in pictures:
-        words = "Test accuracy by number of labels; the band is the 95 % interval over test documents."
-        cards.append(_figure(pictures["labels"], "What labels buy", words))
-    told = "".join(f"<li>{escape(line)}</li>" for line in _reached(results))
-    told = f"<ul>{told}</ul>" if told else ""
-    if not cards and not told:
+    if "curves" in plots:
+        seeds = f", mean of {results.seeds} seeds; the band is the range from minimum to maximum" * (results.seeds > 1)
+        caption = f"Validation accuracy by epoch, with {results.counts[-1]:,} training labels{seeds}."
+        cards.append(_figure(plots["curves"], "Training from scratch and from the pretrained base", caption))
+    if "labels" in plots:
+        caption = "Test accuracy by number of training labels; the band is the 95 % interval over test documents."
+        cards.append(_figure(plots["labels"], "Learning curve", caption))
+    sentences = "".join(f"<li>{escape(line)}</li>" for line in _time_to_scratch_best(results))
+    sentences = f"<ul>{sentences}</ul>" if sentences else ""
+    if not cards and not sentences:
         return ""
-    return f'<h2>Learning</h2>{told}<div class="grid">{"".join(cards)}</div>'
+    return f'<h2>Learning curves</h2>{sentences}<div class="grid">{"".join(cards)}</div>'
 
 
-def _reached(results: Results) -> list[str]:
-    """Say how soon scratch's best is reached, with the most labels."""
+def _time_to_scratch_best(results: Results) -> list[str]:
+    """Describe how soon each method reaches the best validation accuracy of scratch, on the largest training set."""
     found = [each for each in results.reaches if each.labels == results.counts[-1]]
     lines = []
     for reach in found:
         title = results.method(reach.method).title
         if results.method(reach.method).kind == "scratch":
             lines.append(
-                f"{title[:1].upper() + title[1:]}, validation accuracy gets to {percent(reach.target)} at best, "
-                f"after {_when(reach)}."
+                f"{title[:1].upper() + title[1:]}: the best validation accuracy is {percent(reach.target)}, "
+                f"after {_training_time(reach)}."
             )
         elif reach.reached == 0:
-            lines.append(f"{title[:1].upper() + title[1:]} does not get to scratch's best in any seed.")
+            lines.append(f"{title[:1].upper() + title[1:]}: never reaches the best accuracy of scratch.")
         else:
-            some = "" if reach.reached == reach.seeds else f" (in {reach.reached} of {reach.seeds} seeds)"
-            soon = "before its first step" if reach.epochs == 0 else f"after {_when(reach)}"
-            lines.append(f"{title[:1].upper() + title[1:]} is there {soon}{some}.")
+            seeds = "" if reach.reached == reach.seeds else f" (in {reach.reached} of {reach.seeds} seeds)"
+            soon = "before its first step" if reach.epochs == 0 else f"after {_training_time(reach)}"
+            lines.append(f"{title[:1].upper() + title[1:]}: reaches that accuracy {soon}{seeds}.")
     return lines
 
 
-def _when(reach: Reach) -> str:
+def _training_time(reach: Reach) -> str:
     epochs, seconds = reach.epochs or 0.0, reach.seconds or 0.0
     return f"{epochs:.1f} epochs, {duration(seconds)} of training"
 
 
 def _by_labels(results: Results) -> str:
-    """Show accuracy by method and number of labels."""
+    """Tabulate accuracy by method and training set size."""
     if len(results.counts) < 2:
         return ""
     best = {count: max((s.accuracy.mean for s in _scores(results, count)), default=0.0) for count in results.counts}
@@ -136,10 +136,10 @@ def _by_labels(results: Results) -> str:
         rows.append(f'<tr><th scope="row">{_dot(method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{count:,}</th>' for count in results.counts)
     return _table(
-        "Accuracy by number of labels",
+        "Accuracy by number of training labels",
         f'<tr><th scope="col">test accuracy, %</th>{head}</tr>',
         rows,
-        "The larger numbers of labels contain the smaller ones. The best of each column is bold.",
+        "Training sets are nested: each contains the smaller ones. The best of each column is bold.",
     )
 
 
@@ -170,135 +170,131 @@ def _details(results: Results) -> str:
         "Accuracy, macro-F1 and cost",
         f"<tr>{head}</tr>",
         rows,
-        "± is the standard deviation over the seeds. Intervals: over seeds by Student's t, over test documents by a "
-        "bootstrap. Calibration error: by how many points confidence and accuracy differ. Training is the mean time "
-        "for one seed, pretraining not included; documents per second is prediction, from text on.",
+        "± is the standard deviation over seeds. 95 % confidence intervals: over seeds by Student's t, over test "
+        "documents by bootstrap. Calibration error: expected calibration error (ECE), in percentage points. Training: "
+        "mean time per seed, without pretraining. Documents/s: prediction, including tokenisation.",
     )
 
 
-def _pairs(results: Results) -> str:
+def _significance(results: Results) -> str:
     lines: list[str] = []
     others: list[str] = []
     for pair in results.paired:
         first, second = results.method(pair.first).title, results.method(pair.second).title
         ahead, behind = (second, first) if pair.difference.mean > 0 else (first, second)
-        verdict = '<span class="yes">more than chance</span>' if significant(pair) else "may be chance"
-        tests = ", ".join(f"{each.only_second}:{each.only_first} ({chance(each.p)})" for each in pair.by_seed)
+        verdict = '<span class="yes">significant</span>' if significant(pair) else "not significant"
+        tests = ", ".join(f"{each.only_second}:{each.only_first} ({p_value(each.p)})" for each in pair.by_seed)
         (lines if pair.labels == results.counts[-1] else others).append(
             f"<li>With {pair.labels:,} labels, <b>{escape(ahead)}</b> is {points(pair.difference.mean)} ahead of "
-            f"<b>{escape(behind)}</b> ({between(pair)}; permutation test {chance(pair.p)}): {verdict}. "
-            f'<span class="note">Documents that only {escape(second)}, and only {escape(first)}, got right, seed by '
-            f"seed, with McNemar's exact test: {tests}.</span></li>"
+            f"<b>{escape(behind)}</b> ({confidence_interval(pair)}; permutation test {p_value(pair.p)}): {verdict}. "
+            f'<span class="note">McNemar\'s exact test by seed, as documents that only {escape(second)} : only '
+            f"{escape(first)} classifies correctly: {tests}.</span></li>"
         )
     more = f"<details><summary>With fewer labels</summary><ul>{''.join(others)}</ul></details>" if others else ""
-    return f"<h2>Is it chance?</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""
+    return f"<h2>Statistical significance</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""
 
 
-def _answers(results: Results, pictures: dict[str, str]) -> str:
+def _predictions(results: Results, plots: dict[str, str]) -> str:
     cards = []
     for number, confusion in enumerate(results.confusions):
-        if svg := pictures.get(f"confusion-{number}"):
+        if svg := plots.get(f"confusion-{number}"):
             method = results.method(confusion.method)
-            words = f"{method.title}, {confusion.labels:,} labels: documents of each class, by the label that they got."
-            cards.append(_figure(svg, "Who is taken for whom", words))
+            caption = f"{method.title}, {confusion.labels:,} labels: true class (rows) by predicted class (columns)."
+            cards.append(_figure(svg, "Confusion matrix", caption))
     others = "".join(cards[1:])
     if others:
-        others = f'<details><summary>The same for other methods</summary><div class="grid">{others}</div></details>'
+        others = f'<details><summary>Other methods</summary><div class="grid">{others}</div></details>'
     cards = cards[:1]
-    if "reliability" in pictures:
-        words = "On the dotted line, a method is right as often as it says."
-        cards.append(_figure(pictures["reliability"], "Can it be taken at its word?", words))
-    return f'<h2>The answers</h2><div class="grid">{"".join(cards)}</div>{others}' if cards else ""
+    if "reliability" in plots:
+        caption = "Accuracy by predicted probability. A perfectly calibrated method lies on the dotted line."
+        cards.append(_figure(plots["reliability"], "Calibration", caption))
+    return f'<h2>Predictions</h2><div class="grid">{"".join(cards)}</div>{others}' if cards else ""
 
 
 def _mistakes(results: Results) -> str:
     if not results.mistakes or results.ours is None:
         return ""
     shown = "".join(map(_mistake, results.mistakes))
-    words = escape(
-        f"What “{results.ours.title}” was most sure of, and got wrong. Some of these labels may be wrong themselves."
+    caption = escape(
+        f"The errors of “{results.ours.title}” with the highest predicted probability. Some may be labelling errors."
     )
-    return f"<h2>The most confident errors</h2><p>{words}</p>{shown}"
+    return f"<h2>Most confident errors</h2><p>{caption}</p>{shown}"
 
 
 def _mistake(mistake: Mistake) -> str:
     text = mistake.text if len(mistake.text) <= SHOWN_CHARACTERS else mistake.text[: SHOWN_CHARACTERS - 1] + "…"
-    linear = f"; the linear model says {mistake.baseline}" if mistake.baseline is not None else ""
-    said = f"says {mistake.answer} ({percent(mistake.confidence)}), is {mistake.truth}{linear}"
+    linear = f"; the linear model predicts {mistake.baseline}" if mistake.baseline is not None else ""
+    labels = f"predicted {mistake.answer} ({percent(mistake.confidence)}), label {mistake.truth}{linear}"
     return (
-        f'<div class="mistake"><p><b>{escape(said)}</b> <span class="note">'
+        f'<div class="mistake"><p><b>{escape(labels)}</b> <span class="note">'
         f"{escape(location(mistake.source, mistake.line))}</span></p><p>{escape(text)}</p></div>"
     )
 
 
-def _guards(results: Results) -> str:
+def _checks(results: Results) -> str:
     leaks = results.guards.leaks
     lines = []
     if leaks.dropped:
         lines.append(
-            f'<span class="no">{leaks.dropped:,} labelled documents</span> are also in the test part, word for word or '
-            "nearly. They were taken out of training and validation before anything was learnt."
+            f'<span class="no">{leaks.dropped:,} labelled documents</span> are exact or near duplicates of test '
+            "documents. They were removed from training and validation set before training."
         )
     else:
         lines.append(
-            f'<span class="yes">No leak:</span> none of {leaks.checked:,} labelled documents is in the test part, word '
-            "for word or nearly."
+            f'<span class="yes">No leak:</span> none of {leaks.checked:,} labelled documents is an exact or near '
+            "duplicate of a test document."
         )
     lines += [escape(each) for each in leaks.pretraining]
     if leaks.unlabelled:
         lines.append(
-            f'<span class="no">{leaks.unlabelled:,} unlabelled documents</span> are also in the test part, word for '
-            "word or nearly. They were taken out before the default recipe learnt from the unlabelled text."
+            f'<span class="no">{leaks.unlabelled:,} unlabelled documents</span> are exact or near duplicates of test '
+            "documents. They were removed before self-training."
         )
     elif leaks.unlabelled is not None:
-        lines.append("None of the unlabelled documents for the default recipe is in the test part.")
+        lines.append("None of the unlabelled documents for self-training is in the test set.")
     if leaks.unseen_accuracy:
         rest = ", ".join(f"{results.method(key).title} {percent(v)}" for key, v in leaks.unseen_accuracy.items())
-        lines.append(escape(f"Accuracy on the test documents that are not in any pretraining text: {rest}."))
+        lines.append(escape(f"Accuracy on the test documents that are in no pretraining text: {rest}."))
     lines += [_control(results, each) for each in results.guards.controls]
-    taught = {each.method for each in results.guards.controls}
-    others = ", ".join(f"“{each.title}”" for each in results.methods if each.key not in taught)
-    if not taught:
+    controlled = {each.method for each in results.guards.controls}
+    others = ", ".join(f"“{each.title}”" for each in results.methods if each.key not in controlled)
+    if not controlled:
         lines.append("The control with shuffled labels was not run.")
     elif others:
-        lines.append(escape(f"Not taught with shuffled labels: {others}."))
+        lines.append(escape(f"No control with shuffled labels for: {others}."))
     times = "once" if results.guards.opened == 1 else f"{results.guards.opened} times"
-    lines.append(f"The answers of the test part were opened {times}, after the last model was trained.")
-    return f"<h2>What keeps it honest</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
+    lines.append(f"The test labels were read {times}, after the last model was trained.")
+    return f"<h2>Validity checks</h2><ul>{''.join(f'<li>{line}</li>' for line in lines)}</ul>"
 
 
 def _control(results: Results, control: Control) -> str:
     kind, verdict = ("yes", "falls to chance") if control.passed else ("no", "does NOT fall to chance")
-    more = "." if control.passed else ": something tells it the answers. Do not trust this comparison."
+    more = "." if control.passed else ": the test labels leak. Do not trust this comparison."
     return (
-        f"Taught with {control.labels:,} shuffled labels, “{escape(results.method(control.method).title)}” "
-        f'<span class="{kind}">{verdict}</span>: it gets {escape(percent(control.recall))} of a class right (mean '
-        f"over the classes), where knowing nothing gives {escape(percent(control.chance))} (limit "
-        f"{escape(percent(control.limit))}){more}"
+        f"Trained on {control.labels:,} shuffled labels, “{escape(results.method(control.method).title)}” "
+        f'<span class="{kind}">{verdict}</span>: macro-averaged recall {escape(percent(control.recall))}, chance '
+        f"{escape(percent(control.chance))} (limit {escape(percent(control.limit))}){more}"
     )
 
 
-def _again(results: Results) -> str:
+def _setup(results: Results) -> str:
     data, run = results.data, results.run
     methods = "".join(
         f"<li>{_dot(each)}<b>{escape(each.title)}</b>: {escape(each.about)}{_size(each)}</li>"
         for each in results.methods
     )
     facts = [
-        f"Learnt from: {data.labelled} ({data.sizes['train']:,} documents). Validation: {data.valid} "
-        f"({data.sizes['valid']:,}). Test: {data.test} ({data.sizes['test']:,}, median {data.words:,} words).",
-        *([f"Unlabelled text for the default recipe: {data.unlabelled}."] if data.unlabelled else []),
-        "Classes of the test part: " + ", ".join(f"{name} {count:,}" for name, count in data.classes.items()) + ".",
-        f"Took {duration(run.seconds)} on {run.cores} core{'s' * (run.cores != 1)}, with "
+        f"Training set: {data.labelled} ({data.sizes['train']:,} documents). Validation set: {data.valid} "
+        f"({data.sizes['valid']:,}). Test set: {data.test} ({data.sizes['test']:,}, median {data.words:,} words).",
+        *([f"Unlabelled text for self-training: {data.unlabelled}."] if data.unlabelled else []),
+        "Classes of the test set: " + ", ".join(f"{name} {count:,}" for name, count in data.classes.items()) + ".",
+        f"Run time: {duration(run.seconds)} on {run.cores} core{'s' * (run.cores != 1)}, with "
         + ", ".join(f"{name} {version}" for name, version in run.versions.items())
         + ".",
     ]
     listed = "".join(f"<li>{escape(fact)}</li>" for fact in (*run.runs, *facts))
     notes = _notes(_scores(results), results)
-    return (
-        f"<h2>What was run</h2><ul>{methods}</ul><ul>{listed}</ul>{notes}"
-        f"<p>To run it again:</p><pre>{escape(run.command)}</pre>"
-    )
+    return f"<h2>Setup</h2><ul>{methods}</ul><ul>{listed}</ul>{notes}<p>Command:</p><pre>{escape(run.command)}</pre>"
 
 
 def _notes(scores: Iterable[Score], results: Results) -> str:
@@ -309,7 +305,7 @@ def _notes(scores: Iterable[Score], results: Results) -> str:
     ]
     if not rows:
         return ""
-    return f"<details><summary>What the methods had to say</summary><ul>{''.join(rows)}</ul></details>"
+    return f"<details><summary>Notes of the methods</summary><ul>{''.join(rows)}</ul></details>"
 
 
 def _scores(results: Results, labels: int | None = None) -> list[Score]:
@@ -321,8 +317,8 @@ def _size(method: Method) -> str:
     return "" if method.parameters is None else f' <span class="note">{method.parameters:,} parameters.</span>'
 
 
-def _figure(svg: str, title: str, words: str) -> str:
-    return f'<figure class="card"><h3>{escape(title)}</h3>{svg}<figcaption>{escape(words)}</figcaption></figure>'
+def _figure(svg: str, title: str, caption: str) -> str:
+    return f'<figure class="card"><h3>{escape(title)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
 def _table(title: str, head: str, rows: Sequence[str], note: str) -> str:
@@ -345,6 +341,6 @@ def _spread(summary: Summary) -> str:
 def _range(interval: Interval | None) -> str:
     if interval is None:
         return ""
-    # Student's interval does not know that there is nothing above 100 %.
+    # Student's t interval can exceed the range of 0 to 100 %.
     low, high = max(0.0, 100 * interval.low), min(100.0, 100 * interval.high)
     return f"<small>{low:.1f}–{high:.1f}</small>"

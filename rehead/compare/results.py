@@ -1,6 +1,6 @@
-"""What a comparison found: `results.json`, as dataclasses. The report shows this and nothing else.
+"""The results of a comparison, `results.json`, as dataclasses: the only input of the report.
 
-Shares (accuracy, F1, probabilities) lie between 0 and 1, times are seconds. What was not measured is null.
+Accuracy, F1 and probabilities are fractions from 0 to 1, times are in seconds. Null means not measured.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ T = TypeVar("T")
 
 @dataclass
 class Method:
-    """One way to come from labels to a classifier."""
+    """A method that is compared."""
 
     key: str
     kind: Kind
     title: str
     about: str
-    "One sentence: what is done."
+    "Description, one sentence."
     run: str | None = None
-    "The pretrained run that it starts from, or whose shape it has."
+    "The pretrained run that it starts from, or whose architecture it has."
     parameters: int | None = None
     name: str = ""
-    "What the run is called, where there are several."
+    "Short name of the run, if there are several."
 
 
 @dataclass
 class DataFacts:
-    """What was learnt from and asked."""
+    """Training, validation and test data."""
 
     labelled: str
     valid: str
-    "Where the validation part came from, in words."
+    "Origin of the validation set, as text."
     test: str
     classes: dict[str, int]
-    "Class → documents of the test part."
+    "Class → documents of the test set."
     sizes: dict[str, int]
     "train, valid, test → documents."
     multilabel: bool
     words: int
-    "Median length of a test document."
+    "Median length of a test document, in words."
     unlabelled: str | None = None
-    "The text without labels that the default recipe may learn from, and how much of it, in words."
+    "The unlabelled text for self-training and its size, as text."
 
 
 @dataclass
-class Moment:
-    """A point of a training curve: the validation part, after so many epochs and seconds."""
+class CurvePoint:
+    """A point of a training curve: metrics on the validation set after some epochs and seconds."""
 
     epoch: float
     seconds: float
@@ -70,16 +70,16 @@ class Moment:
 
 @dataclass
 class Curve:
-    """The training curves of a method, one per seed; each begins before the first step."""
+    """The training curves of a method, one per seed; each starts before the first step."""
 
     method: str
     labels: int
-    seeds: list[list[Moment]]
+    seeds: list[list[CurvePoint]]
 
 
 @dataclass
 class Score:
-    """What a method reached on the test part with so many labels."""
+    """The test scores of a method for one training set size."""
 
     method: str
     labels: int
@@ -92,34 +92,34 @@ class Score:
     documents_per_second: float
     "Of prediction, from text to probabilities."
     calibration_error: float
-    "Expected calibration error, mean over the seeds: by how much confidence and accuracy differ."
+    "Expected calibration error, mean over the seeds."
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Paired:
-    """Two methods on the same documents, and whether the second gets more right."""
+    """A paired comparison of two methods on the same documents."""
 
     first: str
     second: str
     labels: int
     difference: Difference
     p: float
-    "By a permutation test over documents, all seeds together: it decides."
+    "Of a permutation test over documents, all seeds together; significance is decided by this one."
     by_seed: list[Mcnemar]
     "McNemar's exact test, seed by seed."
 
 
 @dataclass
 class Reach:
-    """How soon a method reaches the best that scratch reaches on the validation part (means over the seeds)."""
+    """How soon a method reaches the best validation accuracy of scratch (means over the seeds)."""
 
     method: str
     labels: int
     target: float
     "Scratch's best validation accuracy."
     reached: int
-    "In how many seeds it was reached."
+    "Number of seeds that reached it."
     seeds: int
     epochs: float | None
     seconds: float | None
@@ -127,7 +127,7 @@ class Reach:
 
 @dataclass
 class Confusion:
-    """How often documents of each class (rows) were given each label (columns), mean over the seeds."""
+    """Confusion matrix: true classes (rows) by predicted classes (columns), mean over the seeds."""
 
     method: str
     labels: int
@@ -136,7 +136,7 @@ class Confusion:
 
 @dataclass
 class Bin:
-    """Answers of about the same confidence."""
+    """A bin of a reliability diagram: predictions of similar confidence."""
 
     confidence: float
     right: float
@@ -145,7 +145,7 @@ class Bin:
 
 @dataclass
 class Reliability:
-    """Whether a method is right as often as it says."""
+    """The reliability diagram of a method."""
 
     method: str
     labels: int
@@ -154,7 +154,7 @@ class Reliability:
 
 @dataclass
 class Mistake:
-    """A test document that a method got wrong, and how sure it was."""
+    """A misclassified test document, with the confidence of the prediction."""
 
     text: str
     source: str
@@ -163,59 +163,59 @@ class Mistake:
     answer: str
     confidence: float
     baseline: str | None = None
-    "What the best baseline said."
+    "Prediction of the best baseline."
 
 
 @dataclass
 class Control:
-    """A method taught with shuffled labels: it must not know anything."""
+    """A method trained on shuffled labels: it must not exceed chance."""
 
     method: str
     labels: int
     recall: float
-    "Share of a class's documents that it got right, mean over the classes."
+    "Macro-averaged recall."
     chance: float
-    "What knowing nothing gives."
+    "Recall at chance level."
     limit: float
-    "Above this it would have learnt what it was not told."
+    "Above this, the recall is significantly better than chance."
 
     @property
     def passed(self) -> bool:
-        """Tell whether it fell to chance."""
+        """Whether it falls to chance."""
         return self.recall <= self.limit
 
 
 @dataclass
 class LeakFacts:
-    """What the leak check found before anything was trained."""
+    """The result of the leak check before training."""
 
     checked: int
-    "Documents compared with the test part."
+    "Labelled documents compared with the test set."
     dropped: int
-    "Labelled documents taken out of training and validation: they are in the test part too, exactly or nearly."
+    "Labelled documents removed from training and validation: exact or near duplicates of test documents."
     pretraining: list[str]
-    "What is known of each pretrained run's text, a sentence each."
+    "One sentence for each pretrained run: how many test documents its pretraining text contains."
     seen: int
     "Test documents that are in the pretraining text, without their labels."
     unseen_accuracy: dict[str, float] = field(default_factory=dict)
-    "Method → accuracy on the other test documents, with the most labels; empty if none was seen."
+    "Method → accuracy on the other test documents, for the largest training set; empty if none was seen."
     unlabelled: int | None = None
-    "Documents taken out of the unlabelled text, since they are in the test part too; None without such text."
+    "Documents removed from the unlabelled text as duplicates of test documents; None without such text."
 
 
 @dataclass
 class Guards:
-    """What keeps the comparison honest."""
+    """Safeguards of the comparison."""
 
     leaks: LeakFacts
     controls: list[Control]
     opened: int
-    "How often the answers of the test part were opened."
+    "How often the test labels were revealed."
 
 
 @dataclass
 class RunFacts:
-    """What was run, and how to run it again."""
+    """Command, options, versions and hardware, to reproduce the comparison."""
 
     command: str
     options: dict[str, Any]
@@ -224,7 +224,7 @@ class RunFacts:
     seconds: float
     date: str
     runs: list[str]
-    "How each pretrained run came about, a sentence each."
+    "How each run was pretrained, a sentence each."
 
 
 @dataclass
@@ -233,11 +233,11 @@ class Results:
 
     format: int
     answer: list[str]
-    "In plain words."
+    "Summary: accuracies and verdict, a sentence each."
     data: DataFacts
     methods: list[Method]
     counts: list[int]
-    "Numbers of labels, rising."
+    "Training set sizes, ascending."
     seeds: int
     scores: list[Score]
     paired: list[Paired]
@@ -250,11 +250,11 @@ class Results:
     run: RunFacts
 
     def method(self, key: str) -> Method:
-        """Find a method."""
+        """Find a method by its key."""
         return next(each for each in self.methods if each.key == key)
 
     def score(self, key: str, labels: int | None = None) -> Score | None:
-        """Find what a method reached, by default with the most labels; None if it was not run."""
+        """Find the score of a method, by default for the largest training set; None if it was not run."""
         labels = self.counts[-1] if labels is None else labels
         return next((each for each in self.scores if each.method == key and each.labels == labels), None)
 
@@ -265,7 +265,7 @@ class Results:
 
     @property
     def ours(self) -> Method | None:
-        """What the headline is about: the default recipe, or else what is pretrained; never chosen by its score."""
+        """The headline method: the default recipe, or else a pretrained one; never selected by its score."""
         for kind in ("recipe", "pretrained", "frozen", "scratch"):
             for each in self.methods:
                 if each.kind == kind:
@@ -274,7 +274,7 @@ class Results:
 
 
 def to_json(results: Results) -> dict[str, Any]:
-    """Give what `results.json` holds."""
+    """Convert results to the content of `results.json`."""
     return dataclasses.asdict(results)
 
 
@@ -282,15 +282,15 @@ def load_results(path: Path) -> Results:
     """Read a `results.json`."""
     value = read_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise DamagedError(f"{path}: not the results of a comparison that this version knows. Compare again.")
+        raise DamagedError(f"{path}: not a results file of this version (format {FORMAT}). Compare again.")
     try:
         return from_json(Results, value)
     except (TypeError, ValueError, KeyError) as error:
-        raise DamagedError(f"{path}: not what a comparison wrote ({error}). Compare again.") from None
+        raise DamagedError(f"{path}: not a valid results file ({error}). Compare again.") from None
 
 
 def from_json(kind: type[T], value: Any) -> T:  # noqa: ANN401 (whatever the file holds)
-    """Read a value of a type that is made of dataclasses, lists, dicts and plain values."""
+    """Parse a value of a type made of dataclasses, lists, dicts and plain values."""
     read: T = _read(kind, value)
     return read
 
@@ -304,7 +304,7 @@ def _read(hint: Any, value: Any) -> Any:  # noqa: ANN401
         return None if value is None else _read(rest, value)
     if origin is Literal:
         if value not in inner:
-            raise ValueError(f"{short_repr(value)} is none of {inner}")
+            raise ValueError(f"{short_repr(value)} is not one of {inner}")
         return value
     if origin is list:
         return [_read(inner[0], each) for each in _of(list, value)]

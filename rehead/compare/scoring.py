@@ -1,6 +1,6 @@
-"""The end of a comparison: the answers of the test part are opened, once, and everything is scored against them.
+"""Score a comparison: reveal the test labels, once, and evaluate all predictions against them.
 
-This is the only place that opens them, and it is called when the last trial is done.
+This is the only place that reveals them, and it runs after the last trial.
 
 Shapes: S seeds, N test documents, K classes.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rehead.compare.answer import answer
-from rehead.compare.data import Parts
+from rehead.compare.data import Splits
 from rehead.compare.experiment import Outcome, Trial
 from rehead.compare.guards import control_limit
 from rehead.compare.kinds import BASELINES
@@ -45,9 +45,9 @@ from rehead.compare.statistics import (
     over_seeds,
     paired_bootstrap,
     permutation_test,
-    spread_of,
+    standard_deviation,
 )
-from rehead.finetune.measures import calibration_error, confusion
+from rehead.finetune.metrics import calibration_error, confusion, predicted_labels
 
 MISTAKES = 8
 BINS = 10
@@ -58,38 +58,38 @@ Floats = NDArray[np.float32]
 
 @dataclass
 class _Scored:
-    """One method with one number of labels, seed by seed."""
+    """The predictions of a method for one training set size, by seed."""
 
     outcomes: list[Outcome]
-    answers: Flags
-    "(S, N, K)"
+    predicted: Flags
+    "(S, N, K) predicted labels"
     right: Flags
-    "(S, N) all labels of a document right"
+    "(S, N) whether all labels of a document are correct"
     probabilities: Floats = field(repr=False)
     "(S, N, K)"
 
 
 def score(
-    outcomes: dict[Trial, Outcome], methods: Sequence[Method], counts: Sequence[int], parts: Parts, run: RunFacts
+    outcomes: dict[Trial, Outcome], methods: Sequence[Method], counts: Sequence[int], splits: Splits, run: RunFacts
 ) -> Results:
-    """Open the answers, and score every trial against them."""
-    labels = parts.test.open_answers()
-    place = {name: number for number, name in enumerate(parts.names)}
+    """Reveal the test labels, and score every trial against them."""
+    labels = splits.test.reveal_labels()
+    place = {name: number for number, name in enumerate(splits.names)}
     truth = np.zeros((len(labels), len(place)), bool)
     for row, given in enumerate(labels):
         truth[row, [place[name] for name in given]] = True
-    multilabel = parts.facts.multilabel
+    multilabel = splits.facts.multilabel
     table = {
         (method.key, count): _scored(outcomes, method.key, count, truth, multilabel)
         for method in methods
         for count in counts
         if any((each.method, each.labels, each.shuffled) == (method.key, count, False) for each in outcomes)
     }
-    parts.facts.classes = dict(zip(parts.names, truth.sum(0).tolist(), strict=True))
+    splits.facts.classes = dict(zip(splits.names, truth.sum(0).tolist(), strict=True))
     results = Results(
         format=FORMAT,
         answer=[],
-        data=parts.facts,
+        data=splits.facts,
         methods=list(methods),
         counts=list(counts),
         seeds=max(len(each.outcomes) for each in table.values()),
@@ -104,7 +104,7 @@ def score(
         confusions=[],
         reliabilities=[],
         mistakes=[],
-        guards=Guards(parts.leaks, _controls(outcomes, methods, truth, multilabel), parts.test.opened),
+        guards=Guards(splits.leaks, _controls(outcomes, methods, truth, multilabel), splits.test.opened),
         run=run,
     )
     results.paired = _pairs(results, table)
@@ -114,11 +114,11 @@ def score(
     if not multilabel:
         results.confusions = [_confusion(key, most, table[key, most], truth) for key in shown]
     results.reliabilities = [_reliability(key, most, table[key, most], truth, multilabel) for key in shown]
-    results.mistakes = _mistakes(results, table, truth, parts)
-    if parts.leaks.seen:
-        rest = ~parts.seen
+    results.mistakes = _mistakes(results, table, truth, splits)
+    if splits.leaks.seen:
+        rest = ~splits.seen
         if rest.any():
-            parts.leaks.unseen_accuracy = {
+            splits.leaks.unseen_accuracy = {
                 method.key: float(table[method.key, most].right[:, rest].mean()) for method in methods
             }
     results.answer = answer(results)
@@ -129,28 +129,26 @@ def _scored(outcomes: dict[Trial, Outcome], key: str, count: int, truth: Flags, 
     own = [
         each for trial, each in outcomes.items() if (trial.method, trial.labels, trial.shuffled) == (key, count, False)
     ]
-    answers = np.stack([_answered(each, multilabel) for each in own])
-    return _Scored(own, answers, (answers == truth).all(2), np.stack([each.probabilities for each in own]))
+    predicted = np.stack([_predicted(each, multilabel) for each in own])
+    return _Scored(own, predicted, (predicted == truth).all(2), np.stack([each.probabilities for each in own]))
 
 
-def _answered(outcome: Outcome, multilabel: bool) -> Flags:
-    """Turn probabilities into answers: the likeliest class, or every label from its threshold on. (N, K)."""
-    probabilities = outcome.probabilities
-    if multilabel:
-        return np.asarray(probabilities >= (0.5 if outcome.thresholds is None else np.array(outcome.thresholds)))
-    return np.asarray(np.eye(probabilities.shape[1], dtype=bool)[probabilities.argmax(1)])
+def _predicted(outcome: Outcome, multilabel: bool) -> Flags:
+    """Decide by the probabilities: the most probable class, or every label that reaches its threshold. (N, K)."""
+    decided = predicted_labels(outcome.probabilities, multilabel=multilabel, thresholds=outcome.thresholds)
+    return np.asarray(decided if multilabel else np.eye(outcome.probabilities.shape[1], dtype=bool)[decided])
 
 
 def _score(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool) -> Score:
     by_seed = scored.right.mean(1).tolist()
-    f1 = [macro_f1(truth, each) for each in scored.answers]
+    f1 = [macro_f1(truth, each) for each in scored.predicted]
     target = truth if multilabel else truth.argmax(1)
     seconds = sum(each.predict_seconds for each in scored.outcomes)
     return Score(
         method=key,
         labels=count,
         accuracy=_summary(by_seed, accuracy_over_documents(scored.right)),
-        macro_f1=_summary(f1, macro_f1_over_documents(truth, scored.answers)),
+        macro_f1=_summary(f1, macro_f1_over_documents(truth, scored.predicted)),
         by_seed=by_seed,
         train_seconds=float(np.mean([each.train_seconds for each in scored.outcomes])),
         documents_per_second=len(scored.outcomes) * len(truth) / max(seconds, 1e-9),
@@ -160,12 +158,12 @@ def _score(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool
 
 
 def _summary(values: list[float], over_documents: Interval) -> Summary:
-    spread = spread_of(values) if len(values) > 1 else None
+    spread = standard_deviation(values) if len(values) > 1 else None
     return Summary(float(np.mean(values)), spread, over_seeds(values), over_documents)
 
 
 def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Paired]:
-    """Compare scratch with what was pretrained from the same shape, and the baselines with ours."""
+    """Compare scratch with pretrained for each architecture, and the baselines with the headline method."""
     wanted: list[tuple[str, str]] = []
     scratch = [each for each in results.methods if each.kind == "scratch"]
     for method in results.methods:
@@ -191,7 +189,7 @@ def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Pair
 
 
 def _reaches(results: Results) -> list[Reach]:
-    """Find how soon each curve gets to the best of scratch, seed by seed."""
+    """Find how soon each curve reaches the best validation accuracy of scratch, by seed."""
     found: list[Reach] = []
     kinds = {each.key: each for each in results.methods}
     for pair in results.paired:
@@ -200,31 +198,31 @@ def _reaches(results: Results) -> list[Reach]:
         curves = {each.method: each for each in results.curves if each.labels == pair.labels}
         if pair.first not in curves or pair.second not in curves:
             continue
-        best = [max(moment.accuracy for moment in seed) for seed in curves[pair.first].seeds]
+        best = [max(point.accuracy for point in seed) for seed in curves[pair.first].seeds]
         for key in (pair.first, pair.second):
             if any((each.method, each.labels) == (key, pair.labels) for each in found):
                 continue
             firsts = [
-                next((moment for moment in seed if moment.accuracy >= target), None)
+                next((point for point in seed if point.accuracy >= target), None)
                 for seed, target in zip(curves[key].seeds, best, strict=True)
             ]
-            there = [moment for moment in firsts if moment is not None]
+            reached = [point for point in firsts if point is not None]
             found.append(
                 Reach(
                     key,
                     pair.labels,
                     float(np.mean(best)),
-                    len(there),
+                    len(reached),
                     len(firsts),
-                    float(np.mean([each.epoch for each in there])) if there else None,
-                    float(np.mean([each.seconds for each in there])) if there else None,
+                    float(np.mean([each.epoch for each in reached])) if reached else None,
+                    float(np.mean([each.seconds for each in reached])) if reached else None,
                 )
             )
     return found
 
 
 def _shown(results: Results) -> list[str]:
-    """Choose the methods that are looked at more closely: ours, the best baseline, pretrained, scratch."""
+    """Choose the methods with a confusion matrix and reliability diagram: headline, best baseline, others trained."""
     linear = results.best(BASELINES)
     keys = [results.ours.key] if results.ours else []
     keys += [linear.method] if linear else []
@@ -234,47 +232,47 @@ def _shown(results: Results) -> list[str]:
 
 def _confusion(key: str, count: int, scored: _Scored, truth: Flags) -> Confusion:
     real, size = truth.argmax(1), truth.shape[1]
-    matrix = np.mean([confusion(real, each.argmax(1), size) for each in scored.answers], axis=0)
+    matrix = np.mean([confusion(real, each.argmax(1), size) for each in scored.predicted], axis=0)
     return Confusion(key, count, matrix.tolist())
 
 
 def _reliability(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool) -> Reliability:
-    """Put answers of all seeds into bins of equally many, by how sure they are."""
+    """Bin the predictions of all seeds by confidence, into bins of equal size."""
     if multilabel:
-        sure, right = scored.probabilities.ravel(), np.broadcast_to(truth, scored.answers.shape).ravel()
+        confidence, right = scored.probabilities.ravel(), np.broadcast_to(truth, scored.predicted.shape).ravel()
     else:
-        sure, right = scored.probabilities.max(2).ravel(), scored.right.ravel()
+        confidence, right = scored.probabilities.max(2).ravel(), scored.right.ravel()
     bins = [
-        Bin(float(sure[which].mean()), float(right[which].mean()), len(which))
-        for which in np.array_split(np.argsort(sure, kind="stable"), BINS)
+        Bin(float(confidence[which].mean()), float(right[which].mean()), len(which))
+        for which in np.array_split(np.argsort(confidence, kind="stable"), BINS)
         if len(which)
     ]
     return Reliability(key, count, bins)
 
 
-def _mistakes(results: Results, table: dict[tuple[str, int], _Scored], truth: Flags, parts: Parts) -> list[Mistake]:
-    """Find what our method, over all seeds, was most sure of and got wrong."""
+def _mistakes(results: Results, table: dict[tuple[str, int], _Scored], truth: Flags, splits: Splits) -> list[Mistake]:
+    """Find the errors of the headline method with the highest confidence, averaged over the seeds."""
     ours, linear = results.ours, results.best(BASELINES)
     if ours is None:
         return []
-    multilabel, most = parts.facts.multilabel, results.counts[-1]
+    multilabel, most = splits.facts.multilabel, results.counts[-1]
     own = table[ours.key, most]
     mean = own.probabilities.mean(0)  # (N, K)
-    said = own.answers.mean(0) > 0.5 if multilabel else np.eye(truth.shape[1], dtype=bool)[mean.argmax(1)]
-    wrong = said != truth
-    sure = np.where(wrong, np.where(said, mean, 1 - mean if multilabel else 0.0), 0.0).max(1)  # (N,)
+    predicted = own.predicted.mean(0) > 0.5 if multilabel else np.eye(truth.shape[1], dtype=bool)[mean.argmax(1)]
+    wrong = predicted != truth
+    confidence = np.where(wrong, np.where(predicted, mean, 1 - mean if multilabel else 0.0), 0.0).max(1)  # (N,)
     found = []
-    for row in np.argsort(-sure, kind="stable")[:MISTAKES].tolist():
+    for row in np.argsort(-confidence, kind="stable")[:MISTAKES].tolist():
         if not wrong[row].any():
             break
-        other = None
+        baseline = None
         if linear is not None:
-            theirs = table[linear.method, most]
-            voted = theirs.answers.mean(0)[row] > 0.5 if multilabel else _top(theirs.probabilities.mean(0)[row])
-            other = _names(voted, parts.names)
-        source, line = parts.test.sources[row]
-        truth_names, said_names = _names(truth[row], parts.names), _names(said[row], parts.names)
-        found.append(Mistake(parts.test.texts[row], source, line, truth_names, said_names, float(sure[row]), other))
+            scored = table[linear.method, most]
+            voted = scored.predicted.mean(0)[row] > 0.5 if multilabel else _top(scored.probabilities.mean(0)[row])
+            baseline = _names(voted, splits.names)
+        source, line = splits.test.sources[row]
+        names = _names(truth[row], splits.names), _names(predicted[row], splits.names)
+        found.append(Mistake(splits.test.texts[row], source, line, *names, float(confidence[row]), baseline))
     return found
 
 
@@ -289,15 +287,15 @@ def _names(flags: Flags, names: Sequence[str]) -> str:
 def _controls(
     outcomes: dict[Trial, Outcome], methods: Sequence[Method], truth: Flags, multilabel: bool
 ) -> list[Control]:
-    """Score what was taught with shuffled labels: the mean over seeds and classes must be chance."""
-    told = truth.any(0) & ~truth.all(0) if multilabel else truth.any(0)  # (K,) what the test part asks for
+    """Score the trials with shuffled labels: their recall, averaged over seeds and classes, must be at chance."""
+    present = truth.any(0) & ~truth.all(0) if multilabel else truth.any(0)  # (K,) classes of the test set
 
     def classes_of(table: Flags) -> Flags:
-        """Give a column for each class; a label among several makes two: there or not. (…, N, K) → (…, N, C)."""
-        return np.concatenate((table[..., told], ~table[..., told]), -1) if multilabel else table[..., told]
+        """Select a column per class; a multilabel one makes two, with and without. (…, N, K) → (…, N, C)."""
+        return np.concatenate((table[..., present], ~table[..., present]), -1) if multilabel else table[..., present]
 
-    asked = classes_of(truth)
-    documents = asked.sum(0)
+    true_classes = classes_of(truth)
+    documents = true_classes.sum(0)
     if not documents.size:
         return []
     classes = 2 if multilabel else len(documents)
@@ -306,8 +304,8 @@ def _controls(
         own = {trial: each for trial, each in outcomes.items() if trial.method == method.key and trial.shuffled}
         if not own:
             continue
-        answers = classes_of(np.stack([_answered(each, multilabel) for each in own.values()]))  # (S, N, C)
-        recall = float(((answers & asked).sum(1) / documents).mean())
-        limit = control_limit(classes, documents, answers.mean((0, 1)), len(own))
+        predicted = classes_of(np.stack([_predicted(each, multilabel) for each in own.values()]))  # (S, N, C)
+        recall = float(((predicted & true_classes).sum(1) / documents).mean())
+        limit = control_limit(classes, documents, predicted.mean((0, 1)), len(own))
         found.append(Control(method.key, next(iter(own)).labels, recall, 1 / classes, limit))
     return found

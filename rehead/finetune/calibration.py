@@ -1,9 +1,8 @@
-"""Probabilities that mean what they say: one temperature, found on documents that were not trained on.
+"""Calibrate probabilities by temperature scaling on held-out documents.
 
-A classifier that was trained until it is right is surer than it should be. Dividing its scores by one number, the
-temperature, changes no decision between classes and mends most of that. It is the number under which the truth of the
-held-out documents is likeliest, and it is folded into the head's weights: a run needs nothing extra, and neither does
-an export.
+A classifier fitted to its training set is overconfident. Dividing its logits by one number, the temperature, changes no
+prediction and corrects most of that. The temperature minimises the log loss of held-out documents and is folded into
+the head's weights, so that runs and exports need no extra parameter.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.finetune.logistic import log_losses
-from rehead.finetune.measures import calibration_error
-from rehead.finetune.targets import balance
+from rehead.finetune.metrics import calibration_error
+from rehead.finetune.targets import balanced_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,23 +24,23 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 COLDEST, HOTTEST = 0.05, 20.0
-EXACT = 1e-9  # of the logarithm of the temperature
+TOLERANCE = 1e-9  # of the logarithm of the temperature
 
 
 @dataclass
 class Calibration:
-    """What was found."""
+    """The result of calibration."""
 
     temperature: float
     error_before: float
     error_after: float
-    "Expected calibration error on the documents that the temperature was found on."
+    "Expected calibration error on the documents used for calibration."
     documents: int
     origin: str
-    "Where these documents came from."
+    "Origin of these documents: validation or out-of-fold."
 
     def details(self) -> dict[str, Any]:
-        """Give it as JSON can hold it."""
+        """Convert to a JSON-compatible dict."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -52,7 +51,7 @@ class Calibration:
 
 
 def calibrate(logits: NDArray[Any], truth: NDArray[Any], origin: str = "validation") -> Calibration:
-    """Find the temperature for scores (N, K) and the truth, (N,) or (N, K); tell what it does to the error."""
+    """Find the temperature for logits (N, K) and truth (N,) or (N, K), and the calibration error before and after."""
     found = find_temperature(logits, truth)
     multilabel = truth.ndim == 2
     before = calibration_error(probabilities(logits, multilabel=multilabel), truth)
@@ -61,10 +60,10 @@ def calibrate(logits: NDArray[Any], truth: NDArray[Any], origin: str = "validati
 
 
 def find_temperature(logits: NDArray[Any], truth: NDArray[Any], weights: NDArray[Any] | float = 1.0) -> float:
-    """Find the temperature of the highest likelihood: by Brent's method, since the loss has one minimum.
+    """Find the temperature that minimises the log loss, by Brent's method: the loss has a single minimum.
 
-    As a prior, add two pseudo-documents, one right and one wrong, with the mean margin of the others: where there are
-    few and all are right, the likeliest temperature would be 0. `weights`, in the shape of the truth: sample weights.
+    As a prior, add two pseudo-documents of the mean margin, one right and one wrong: if there are few documents and all
+    are right, the optimum would be a temperature of 0. `weights`: sample weights, in the shape of the truth.
     """
     from scipy.optimize import minimize_scalar
 
@@ -72,16 +71,16 @@ def find_temperature(logits: NDArray[Any], truth: NDArray[Any], weights: NDArray
         return 1.0
     scores = logits.astype(np.float64)
     found = minimize_scalar(
-        lambda heat: _loss(scores, truth, np.exp(heat), weights),
+        lambda log_temperature: _loss(scores, truth, np.exp(log_temperature), weights),
         bounds=(np.log(COLDEST), np.log(HOTTEST)),
         method="bounded",
-        options={"xatol": EXACT},
+        options={"xatol": TOLERANCE},
     )
     return float(np.exp(found.x))
 
 
 def fold_temperature(head: ClassifierHead, temperature: float) -> None:
-    """Divide all that the head will ever score by the temperature."""
+    """Divide the head's weights, and so its logits, by the temperature."""
     import torch
 
     with torch.no_grad():
@@ -90,39 +89,39 @@ def fold_temperature(head: ClassifierHead, temperature: float) -> None:
 
 
 def probabilities(logits: NDArray[Any], *, multilabel: bool) -> Floats:
-    """Turn scores (N, K) into probabilities: shares of one whole, or one yes or no for each label."""
+    """Turn logits (N, K) into probabilities: softmax, or a sigmoid for each label."""
     scores = logits.astype(np.float64)
     if multilabel:
-        yes: Floats = 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
-        return yes
-    shares: Floats = np.exp(scores - scores.max(1, keepdims=True))
-    shares /= shares.sum(1, keepdims=True)
-    return shares
+        sigmoid: Floats = 1 / (1 + np.exp(-np.clip(scores, -700, 700)))
+        return sigmoid
+    softmax: Floats = np.exp(scores - scores.max(1, keepdims=True))
+    softmax /= softmax.sum(1, keepdims=True)
+    return softmax
 
 
 def _loss(logits: Floats, truth: NDArray[Any], temperature: float, weights: NDArray[Any] | float) -> float:
-    """Sum −log of the probability of the truth, with the two documents that are thought to be there."""
+    """Sum the log losses, those of the two pseudo-documents included."""
     scores = logits / temperature
     if truth.ndim == 2:
         signed = np.where(truth > 0, scores, -scores)
-        sure = float(np.abs(scores).mean())
-        return float((weights * np.logaddexp(0, -signed)).sum()) + _two(sure) * int(truth.shape[1])
+        margin = float(np.abs(scores).mean())
+        return float((weights * np.logaddexp(0, -signed)).sum()) + _prior_loss(margin) * int(truth.shape[1])
     top = scores.max(1, keepdims=True)
-    whole = np.log(np.exp(scores - top).sum(1)) + top[:, 0]
+    log_sum = np.log(np.exp(scores - top).sum(1)) + top[:, 0]
     right = scores[np.arange(len(truth)), truth]
-    gaps = np.sort(scores, 1)
-    sure = float((gaps[:, -1] - gaps[:, -2]).mean()) if scores.shape[1] > 1 else 0.0
-    return float((weights * (whole - right)).sum()) + _two(sure)
+    ranked = np.sort(scores, 1)
+    margin = float((ranked[:, -1] - ranked[:, -2]).mean()) if scores.shape[1] > 1 else 0.0
+    return float((weights * (log_sum - right)).sum()) + _prior_loss(margin)
 
 
-def _two(sure: float) -> float:
-    """What one right and one wrong guess of this sureness lose together."""
-    return float(np.logaddexp(0, -sure) + np.logaddexp(0, sure))
+def _prior_loss(margin: float) -> float:
+    """Log loss of the two pseudo-documents, one right and one wrong, at this margin."""
+    return float(np.logaddexp(0, -margin) + np.logaddexp(0, margin))
 
 
 def calibrated_losses(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
-    """Give the log loss of each held-out example under the best temperature: (n,)."""
+    """Compute the log loss of each held-out example after temperature scaling: (n,). Rows of NaN are skipped."""
     known = ~np.isnan(logits[:, 0])
     logits, truth = logits[known], truth[known]
-    temperature = find_temperature(logits, truth, balance(truth) if balanced else 1.0)
+    temperature = find_temperature(logits, truth, balanced_weights(truth) if balanced else 1.0)
     return log_losses(logits / temperature, truth, balanced=balanced)

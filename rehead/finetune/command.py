@@ -1,4 +1,4 @@
-"""`rehead finetune`: run it, say what came out, or how to go on. Light: the help must not wait for torch."""
+"""The `rehead finetune` command. Heavy imports are deferred, so that --help does not load torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FinetuneOptions", "command"]
 
 
 def command(options: FinetuneOptions) -> int:
-    """Run the command; tell how to go on if it was stopped."""
+    """Run the command; if it is interrupted, print how to resume."""
     from rehead.finetune.run import run_finetuning
     from rehead.training.stopping import Stopped
 
@@ -34,13 +34,13 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
     if fitted.valid is not None:
         found = fitted.valid
         out_of_fold = details["calibration"]["origin"] == "out-of-fold"
-        where = "out-of-fold, by which settings were chosen too" if out_of_fold else "validation"
+        where = "out-of-fold, also used for model selection" if out_of_fold else "validation"
         line = (
             f"{where} ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
             f"macro-F1 {100 * found.macro_f1:.1f} %, calibration error {100 * found.calibration_error:.1f} %"
         )
-        lines.append(line + ("; each label has a threshold, chosen for F1" if "thresholds" in details else ""))
+        lines.append(line + ("; the threshold of each label is tuned for F1" if "thresholds" in details else ""))
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
-        lines.append(f"best after {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f} epochs")
+        lines.append(f"best epoch: {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f}")
     return "\n".join(lines)

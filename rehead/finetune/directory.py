@@ -1,4 +1,4 @@
-"""The directory of a fine-tuning run that is going on, and its description: `finetune.json`."""
+"""The directory of a fine-tuning run in progress, and `finetune.json`, which --resume checks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rehead.training.directory import compare_options, create_directory, read_de
 from rehead.training.options import FREE_TO_CHANGE
 
 DESCRIPTION = "finetune.json"
-PLACES = (
+PATHS = (
     "labelled",
     "valid",
     "unlabelled",
     "out",
     "base",
     "tokenizer",
-)  # where things are may change; what they are may not
+)  # files may move between start and resume; their content may not change
 
 
 def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: bool) -> None:
-    """Make room for the run, or compare the one that is there with what is asked for: `given` is a `description`."""
+    """Create the directory, or check that a resumed run has the same options and data. `given` is a `description`."""
     out = options.out
     before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
@@ -32,7 +32,7 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
         write_description(out, DESCRIPTION, given)
         return
     compare_options(out, before["options"], given["options"])
-    for name, said in (
+    for name, flag in (
         ("base", "--from"),
         ("unlabelled", "--unlabelled"),
         ("tokenizer", "--tokenizer"),
@@ -40,17 +40,19 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
         ("valid", "--valid"),
     ):
         if before.get(name) != given[name]:
-            raise UserError(f"{out} was begun with another {said}: it cannot go on. Start again with --overwrite.")
+            raise UserError(
+                f"{out} was started with other {flag}, so it cannot be resumed. Start again with --overwrite."
+            )
 
 
 def description(
     options: FinetuneOptions, train: LabelledData, valid: LabelledData | None, unlabelled: str | None
 ) -> dict[str, Any]:
-    """Say what a run is asked to do: what a resumed one must be asked again."""
+    """Describe a run by its options and the fingerprints of its data: a resumed run must have the same."""
     kept = {
         name: value
         for name, value in dataclasses.asdict(options).items()
-        if name not in FREE_TO_CHANGE and name not in PLACES
+        if name not in FREE_TO_CHANGE and name not in PATHS
     }
     return {
         "options": kept,

@@ -3,13 +3,13 @@
     classifier = TextClassifier("runs/base").fit(texts, labels)
     classifier.predict(["What a film!"])
 
-It is what `rehead finetune --from` makes, behind scikit-learn's own words, so it goes where these go: `Pipeline`,
-`GridSearchCV`, `cross_val_score`, `clone`, `pickle`. `save` writes a run that `rehead evaluate` reads.
+It trains the same classifier as `rehead finetune --from`, and works with `Pipeline`, `GridSearchCV`, `cross_val_score`,
+`clone` and `pickle`. `save` writes a run that `rehead evaluate` reads.
 
-Of scikit-learn's estimator checks, those apply that ask nothing of the input, and those of labels; tests run both, the
-latter on texts. The others hand over a table of numbers, which is no text and is refused: all on dtypes, sparse and
-memory-mapped matrices, feature names and their count, one sample or one feature of a table, NaN and infinity in it,
-and sample weights, which are not taken.
+Of scikit-learn's estimator checks, the tests run those that are independent of the input, and those on labels (with
+texts as X). The others pass a matrix of numbers as X, which is rejected: those on dtypes, sparse and memory-mapped
+matrices, feature names and counts, a single sample or feature, NaN and infinity, and sample weights, which are not
+supported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
-from rehead.finetune.measures import guesses
+from rehead.finetune.metrics import predicted_labels
 from rehead.finetune.options import FitOptions, Freeze, check_fit, check_use
 from rehead.finetune.run import sample_texts
 from rehead.model.config import Classifier
@@ -44,28 +44,28 @@ from rehead.text.readers import Texts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-KINDS = "OUSbiuf"  # of numpy's types, those that classes can have
-KEPT = "estimator"  # where a saved run says what its classes are, and how the estimator was made
+KINDS = "OUSbiuf"  # dtype kinds that classes can have
+KEPT = "estimator"  # key of a run's details for the classes and parameters of the estimator
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Classify texts with a pretrained base.
 
-    The parameters are those of `rehead finetune`; left out, what to train is found by cross-validation. With several
-    labels per text, `y` is a table of 0 and 1 with a column for each label, and so is what `predict` gives.
+    The parameters are those of `rehead finetune`; by default, cross-validation selects what to train. For multilabel
+    data, `y` is an indicator matrix with a column for each label, and so is the result of `predict`.
 
-    base : path of a run that `rehead pretrain` made, or a `Run`. It is never changed.
+    base : path of a run made by `rehead pretrain`, or a `Run`. It is not modified.
     freeze : None (cross-validation decides), "base" (a linear classifier on it), "layers", "embeddings" or "none".
-    unlabelled : texts without labels, or the path of a file of them, for self-training where that helps.
+    unlabelled : texts, or the path of a text file, for self-training; used only if cross-validation improves.
     epochs, batch, length, long, dropout, unfreeze, layer_decay, patience : see `rehead finetune --help`.
-    lr : learning rate of the head and the layers (AdamW); None: the default, by the model's width.
-    lr_scale : multiply the default learning rates by this; not together with `lr`.
+    lr : learning rate of the head and the layers (AdamW); None: the default, by hidden size.
+    lr_scale : multiply the default learning rates by this; cannot be combined with `lr`.
     class_weight : None, or "balanced": weights by inverse frequency, over the classes present.
-    seed : random seed; the same seed gives the same classifier.
-    verbose : whether what is found out is printed.
+    seed : random seed.
+    verbose : whether to print progress messages.
 
-    Fitted: `classes_`; `run_`, the classifier itself; `notes_`, what you should know, a sentence each; `curve_`, what
-    validation found epoch by epoch, where the base was trained.
+    Attributes after `fit`: `classes_`; `run_`, the trained run; `notes_`, a list of notes and warnings; `curve_`,
+    validation metrics by epoch, if the base was trained by gradient descent.
     """
 
     classes_: NDArray[Any]
@@ -111,33 +111,30 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> TextClassifier:  # noqa: ANN401, N803 (scikit-learn's names)
-        """Learn from texts (N,) and their labels: (N,), or a table of 0 and 1 (N, K)."""
-        with _plain_names():
+        """Train on texts (N,) and their labels: (N,), or an indicator matrix (N, K)."""
+        with _parameter_names():
             data, classes = _examples(check_texts(X), y)
             fitted = self._fit(data)
         self.classes_, self.run_, self.notes_, self.curve_ = classes, fitted.run, fitted.notes, fitted.curve
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
-        """Give the class of each text (N,), or a table of 0 and 1 (N, K) where texts have several labels."""
+        """Predict the class of each text (N,); multilabel: an indicator matrix (N, K)."""
         multilabel = self._multilabel()
-        guess = guesses(self.predict_proba(X), multilabel=multilabel, thresholds=self._thresholds())
+        guess = predicted_labels(self.predict_proba(X), multilabel=multilabel, thresholds=self._thresholds())
         found: NDArray[Any] = guess.astype(np.int64) if multilabel else self.classes_[guess]
         return found
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803
-        """Give the probability of each class: (N, K). They sum to 1, unless texts have several labels."""
+        """Predict the probability of each class: (N, K). Rows sum to 1, unless multilabel."""
         check_is_fitted(self)
         found = class_probabilities(self.run_, check_texts(X, least=0)).astype(np.float64)
-        if not self._multilabel():  # to the last digit
+        if not self._multilabel():  # exactly 1 in float64
             found /= found.sum(1, keepdims=True)
         return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803
-        """Give the score of each class (N, K); of two classes, how much the second is above the first (N,).
-
-        Where texts have several labels, those above 0 are given.
-        """
+        """Compute class scores (N, K); binary: second minus first (N,); multilabel: positive if predicted."""
         check_is_fitted(self)
         scores = class_logits(self.run_, check_texts(X, least=0)).astype(np.float64)
         if self._multilabel():
@@ -147,9 +144,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return found
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the fitted classifier as a run, which `TextClassifier.load` and `rehead evaluate` read."""
+        """Save the fitted classifier as a run, which `TextClassifier.load` and `rehead evaluate` read."""
         check_is_fitted(self)
-        made = {name: _own(value) for name, value in self.get_params().items() if name not in ("base", "unlabelled")}
+        made = {
+            name: _to_python(value) for name, value in self.get_params().items() if name not in ("base", "unlabelled")
+        }
         base = str(self.base) if isinstance(self.base, str | Path) else None
         kept = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str, "params": {"base": base, **made}}
         return save(
@@ -158,19 +157,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     @classmethod
     def load(cls, path: str | Path) -> TextClassifier:
-        """Read a classifier that `save` or `rehead finetune` wrote.
+        """Load a classifier written by `save` or `rehead finetune`.
 
-        One that was made of a `Run` in memory has this run as its base: fitted again, it begins with that.
+        If its base was a `Run` in memory, `base` becomes the saved run: `fit` then starts from that.
         """
         run = load(path)
         if run.labels is None:
-            raise UserError(f"{path} is no classifier: it has no labels. Make one with fit and save.")
+            raise UserError(f"{path} is not a classifier: it has no labels. Make one with fit and save.")
         kept = run.details.get(KEPT, {})
-        made = _params_of_today(kept.get("params", {}) if isinstance(kept, dict) else {})
+        made = _upgrade_params(kept.get("params", {}) if isinstance(kept, dict) else {})
         known = cls._get_param_names()
         loaded = cls(**{name: value for name, value in made.items() if name in known and name != "base"})
         loaded.base = made.get("base") or str(path)
-        loaded.classes_ = _classes_again(kept, run.labels, path)
+        loaded.classes_ = _restore_classes(kept, run.labels, path)
         loaded.run_, loaded.notes_, loaded.curve_ = run, [], []
         return loaded
 
@@ -189,17 +188,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             if self.verbose:
                 print(line)
 
-        with torch.random.fork_rng(devices=[]):  # whoever calls may use chance of their own
+        with torch.random.fork_rng(devices=[]):  # leave the caller's random state untouched
             if self.freeze is not None and self.unlabelled is not None:
                 raise ConfigError(f"unlabelled is for self-training, where freeze is None, not {self.freeze!r}.")
             return fit_classifier(data, None, base=base, options=options, unlabelled=self._unlabelled(), say=say)
 
     def _options(self) -> FitOptions:
-        """Collect the options of training; refuse what they cannot be."""
+        """Collect and validate the training options."""
         if not isinstance(self.base, str | Path | Run):
             raise ConfigError(f"base is {describe_value(self.base)}. Expected the path of a run, or a Run.")
         kinds = get_type_hints(FitOptions)
-        given = {name: _own(value) for name, value in self.get_params(deep=False).items() if name in kinds}
+        given = {name: _to_python(value) for name, value in self.get_params(deep=False).items() if name in kinds}
         for name, value in given.items():
             _check(name, value, kinds[name])
         options = FitOptions(**given)
@@ -225,12 +224,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
 
 def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  # noqa: ANN401 (anything may be given)
-    """Make a list of texts of what was given, or say what it is instead."""
+    """Convert the input to a list of texts, or raise."""
     if isinstance(texts, str | bytes):
-        raise ConfigError(f"{name} is one text. Expected a list of texts: put it into brackets.")
+        raise ConfigError(f"{name} is a single text. Expected a list of texts: [{name}].")
     if len(shape := getattr(texts, "shape", (0,))) != 1:
         raise ConfigError(
-            f"{name} has the shape {tuple(shape)}. Expected one row of texts: Reshape your data, or choose a column."
+            f"{name} has the shape {tuple(shape)}. Expected a 1d array of texts. Reshape your data, or select a column."
         )
     try:
         found = list(texts)
@@ -242,7 +241,7 @@ def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  #
         if isinstance(text, bytes):
             raise ConfigError(f"{name}[{place}] is bytes. Expected str: decode it first.")
         if _missing(text):
-            raise ConfigError(f"{name}[{place}] is {text!r}: a text is missing. Take it out, or put '' there.")
+            raise ConfigError(f"{name}[{place}] is {text!r}: a missing text. Drop it, or replace it by ''.")
         raise ConfigError(f"{name}[{place}] is {describe_value(text)}. Expected str.")
     if len(found) < least:
         raise ConfigError(f"{name} has {len(found)} texts (shape=({len(found)},)), but at least {least} is required.")
@@ -250,7 +249,7 @@ def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  #
 
 
 def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  # noqa: ANN401
-    """Put texts and labels together: the labelled set, and the classes as they were given."""
+    """Combine texts and labels: the labelled data, and the classes as given."""
     if y is None:
         raise ConfigError("TextClassifier requires y to be passed, but the target y is None.")
     columns = getattr(y, "columns", None)
@@ -260,11 +259,11 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
         table = np.asarray(y)
     except ValueError:  # rows of different length
         raise ConfigError(
-            "y is a list of lists. Expected a label for each text, or a table of 0 and 1 with a column for each label, "
-            "as scikit-learn's MultiLabelBinarizer makes it."
+            "y is a list of lists. Expected a label for each text, or an indicator matrix with a column for each "
+            "label, as made by scikit-learn's MultiLabelBinarizer."
         ) from None
     if table.dtype.kind in "Of" and any(_missing(each) for each in table.ravel()):
-        raise ConfigError("Input y contains NaN, or None: a label is missing. Take out what has none.")
+        raise ConfigError("Input y contains NaN or None: a label is missing. Drop the texts without a label.")
     if len(table.shape) < 1 or len(table) != len(texts):
         count = len(table) if table.shape else 1
         raise ConfigError(f"inconsistent numbers of samples: X has {len(texts):,} texts, y has {count:,} labels.")
@@ -276,7 +275,7 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
     else:
         classes, numbers = np.unique(column_or_1d(table, warn=True), return_inverse=True)
         if len(classes) < 2:
-            raise ConfigError(f"y has one class only, {short_repr(classes[0])}. Expected two classes at least.")
+            raise ConfigError(f"y has only one class, {short_repr(classes[0])}. Expected at least two.")
         names = _names(classes)
         labels = [(names[each],) for each in numbers]
     multilabel = type_of_target(y).startswith("multilabel")
@@ -284,19 +283,19 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
 
 
 def _names(classes: NDArray[Any]) -> list[str]:
-    """Name classes, each otherwise than the rest."""
+    """Name the classes uniquely: by str, or else by repr."""
     names = [str(each) for each in classes.tolist()]
     if all(names) and len(set(names)) == len(names):
         return names
     return [repr(each) for each in classes.tolist()]
 
 
-def _classes_again(kept: object, names: list[str], path: str | Path) -> NDArray[Any]:
-    """Find the classes of a run as they were given to `fit`; of one that `rehead finetune` made, their names."""
+def _restore_classes(kept: object, names: list[str], path: str | Path) -> NDArray[Any]:
+    """Restore the classes as given to `fit`; for a run made by `rehead finetune`, their names."""
     if not kept:
         return np.array(names)
     try:
-        found = np.array(kept["classes"], kept["dtype"])  # type: ignore[index]  # of what is no dict, we hear
+        found = np.array(kept["classes"], kept["dtype"])  # type: ignore[index]  # TypeError if it is no dict
     except (KeyError, TypeError, ValueError):
         found = np.zeros(0)
     if found.dtype.kind not in KINDS or found.shape != (len(names),):
@@ -304,8 +303,8 @@ def _classes_again(kept: object, names: list[str], path: str | Path) -> NDArray[
     return found
 
 
-def _params_of_today(made: dict[str, Any]) -> dict[str, Any]:
-    """Translate the parameters of a classifier saved before `lr_scale`: its `lr` was that multiple."""
+def _upgrade_params(made: dict[str, Any]) -> dict[str, Any]:
+    """Translate the parameters of older classifiers: before `lr_scale` was added, `lr` was that factor."""
     made = dict(made)
     if "lr" in made and "lr_scale" not in made:
         made["lr_scale"] = made.pop("lr")
@@ -319,7 +318,7 @@ def _missing(value: object) -> bool:
 
 
 def _check(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 (anything may be given, for any type)
-    """Refuse a parameter that is not of the type that its option has: a choice, a whole number, a number."""
+    """Check the type of a parameter against its option: a choice, an integer, or a number."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if value is None and type(None) in kinds:
         return
@@ -333,14 +332,14 @@ def _check(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 (anything 
         raise ConfigError(f"{name} is {value!r}. Expected a whole number.")
 
 
-def _own(value: Any) -> Any:  # noqa: ANN401
-    """Turn a number of numpy's, as a grid of parameters may hold, into Python's."""
+def _to_python(value: Any) -> Any:  # noqa: ANN401
+    """Convert a numpy scalar, as a parameter grid may contain, to a Python number."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 @contextmanager
-def _plain_names() -> Iterator[None]:
-    """Speak of parameters where messages speak of flags; what is wrong is a `ValueError`, as scikit-learn has it."""
+def _parameter_names() -> Iterator[None]:
+    """Replace flags by parameter names in error messages, and raise a `ValueError`, as scikit-learn does."""
     try:
         yield
     except UserError as error:

@@ -18,7 +18,7 @@ import numpy as np
 from rehead.finetune.candidates import CANDIDATES
 from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.fitted import Fitted, calibrate_run, describe_cut, describe_data, describe_fit
-from rehead.finetune.measures import Measured
+from rehead.finetune.metrics import Metrics
 from rehead.finetune.options import FitOptions, given_for_gradient
 from rehead.finetune.selection import Selection, select
 from rehead.finetune.targets import targets
@@ -77,7 +77,7 @@ def _cross_validate(
     for line in _describe(task, found):
         tell(line)
     run = assemble(task, found, valid)
-    measured: Measured | None = None
+    measured: Metrics | None = None
     if valid is not None:
         truth = targets(valid, train.names, multilabel=train.multilabel)
         logits = score_texts(run.model, EncodedTexts(valid.texts, run.tokenizer))

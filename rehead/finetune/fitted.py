@@ -16,7 +16,7 @@ import numpy as np
 
 import rehead
 from rehead.finetune.calibration import HOTTEST, calibrate, fold_temperature, probabilities
-from rehead.finetune.measures import Measured, guesses, measure
+from rehead.finetune.metrics import Metrics, compute_metrics, predicted_labels
 from rehead.finetune.options import FitOptions
 from rehead.finetune.thresholds import find_thresholds
 from rehead.runs.run import Run
@@ -56,7 +56,7 @@ class Fitted:
     notes: list[str]
     "What the user should know, a sentence each."
     seconds: float
-    valid: Measured | None = None
+    valid: Metrics | None = None
     "Scores of the final classifier on the validation part, or out-of-fold."
 
 
@@ -103,7 +103,7 @@ def describe_fit(
 
 def calibrate_run(
     run: Run, logits: NDArray[Any], truth: NDArray[Any], origin: str = "validation"
-) -> tuple[Measured, list[str]]:
+) -> tuple[Metrics, list[str]]:
     """Calibrate a classifier by scores (N, K) of held-out documents, find its thresholds, and measure it on them.
 
     Gives the measurements, and what the user should know. The run's details are completed.
@@ -119,7 +119,7 @@ def calibrate_run(
     if multilabel:
         thresholds = find_thresholds(shares, truth)
         run.details["thresholds"] = thresholds
-    guess = guesses(shares, multilabel=multilabel)
+    guess = predicted_labels(shares, multilabel=multilabel)
     if said := collapsed(guess, truth, names, origin):
         notes.append(f"{said} {_advice(run.details)}")
         run.details["collapsed"] = True
@@ -128,7 +128,7 @@ def calibrate_run(
             f"warning: accuracy on {len(truth):,} {origin} examples is no better than chance. Check that texts and "
             "labels belong together, or give more examples."
         )
-    measured = measure(shares, truth, names, None if thresholds is None else np.array(thresholds))
+    measured = compute_metrics(shares, truth, names, None if thresholds is None else np.array(thresholds))
     run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
     return measured, notes
 

@@ -65,6 +65,13 @@ class LinearClassifier:
         found: Floats = features[:, self.columns[view]] @ weight.T
         return found
 
+    def sparse_scores(self, examples: Examples) -> Floats:
+        """Score documents by the sparse views alone, without the bias: (N, K)."""
+        total = np.zeros((len(examples), len(self.bias)))
+        for view in self.columns:
+            total = total + self.view_scores(examples, view)
+        return total
+
 
 def fit_path(examples: Examples, settings: Settings, Cs: Sequence[float]) -> Iterator[LinearClassifier]:  # noqa: N803
     """Fit a classifier for each C, from strong to weak regularisation, each starting where the one before ended."""

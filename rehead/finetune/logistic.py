@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.targets import balance
+from rehead.finetune.targets import balanced_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -128,7 +128,7 @@ def log_losses(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) -
 
     `balanced`: documents are weighted so that all their classes count the same.
     """
-    weights = balance(truth) if balanced else 1.0
+    weights = balanced_weights(truth) if balanced else 1.0
     if truth.ndim == 2:
         multilabel: Floats = (weights * np.logaddexp(0, np.where(truth > 0, -scores, scores))).mean(1)
         return multilabel

@@ -23,7 +23,7 @@ from rehead.finetune.fitted import Fitted, Point, calibrate_run, describe_cut, d
 from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.options import FitOptions, Freeze, check_fit
 from rehead.finetune.splits import split
-from rehead.finetune.targets import class_weights, some, targets
+from rehead.finetune.targets import class_weights, subset, targets
 from rehead.model.config import Classifier
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
@@ -81,7 +81,7 @@ def train_network(
         raise UserError("fine-tuning needs a run with a tokenizer to start from, or to be like.")
     notes, given, examples = describe_data(train), train, valid
     if whole:
-        valid = some(train, [])
+        valid = subset(train, [])
     elif valid is None:
         train, valid, note = draw_validation(train, options.seed)
         notes.append(note)
@@ -152,7 +152,7 @@ def draw_validation(data: LabelledData, seed: int) -> tuple[LabelledData, Labell
         f"no validation part was given: {len(aside):,} of the {len(data):,} examples are set aside for it, classes in "
         "proportion"
     )
-    return some(data, kept), some(data, aside), note
+    return subset(data, kept), subset(data, aside), note
 
 
 def _prepare(

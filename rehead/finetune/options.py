@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rehead.errors import UserError
-from rehead.model.dials import DialOptions
+from rehead.model.size_options import ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 from rehead.training.options import TrainingOptions, check_training
@@ -64,7 +64,7 @@ class FitOptions(TrainingOptions):
 
 
 @dataclass(kw_only=True)
-class FinetuneOptions(CommonOptions, DialOptions, ReadOptions, FitOptions):
+class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     """Train a classifier from a base and labelled text."""
 
     MOST_USED = ("base", "out", "valid", "unlabelled", "freeze")
@@ -116,8 +116,8 @@ GRADIENT = (
 
 def given_for_gradient(options: FitOptions) -> list[str]:
     """List the flags of training by gradient descent that differ from their defaults."""
-    usual = {each.name: each.default for each in fields(FitOptions)}
-    return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) != usual[name]]
+    defaults = {each.name: each.default for each in fields(FitOptions)}
+    return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) != defaults[name]]
 
 
 def check_fit(options: FitOptions) -> None:
@@ -151,7 +151,7 @@ def check_use(options: FitOptions) -> None:
 
 
 def cross_validates(options: FinetuneOptions) -> bool:
-    """Tell whether cross-validation chooses the classifier, rather than training by gradient with a validation part."""
+    """Return whether cross-validation selects the classifier, rather than gradient descent with a validation set."""
     return options.base is not None and not options.scratch and options.freeze in (None, "base")
 
 
@@ -177,6 +177,7 @@ def check_finetuning(options: FinetuneOptions) -> None:
         raise UserError(
             "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
         )
-    layers_alike = options.base is not None and options.freeze == "layers"  # perhaps the identity, as those of --from
-    if options.scratch and options.freeze not in (None, "none") and not layers_alike:
+    # New layers may be the identity, like untrained ones of --from: freezing them makes scratch comparable.
+    same_layers = options.base is not None and options.freeze == "layers"
+    if options.scratch and options.freeze not in (None, "none") and not same_layers:
         raise UserError(f"--freeze {options.freeze} would freeze random weights. Drop it, or --scratch.")

@@ -1,10 +1,10 @@
-"""Labelled text + a base → a classifier on disk: what `rehead finetune` does.
+"""Fine-tune a base on labelled text and save the classifier: what `rehead finetune` does.
 
 RUN/
-  finetune.json        options and fingerprints, while the run is going on: what --resume compares with
+  finetune.json        options and fingerprints, which --resume checks; removed at the end
   metrics.jsonl, curves.png, curves.svg
-  checkpoints/         the last one, and the weights that did best on the validation part
-  config.json, model.safetensors, tokenizer.json, labels.json   when it is done
+  checkpoints/         the last checkpoint, and the best weights on the validation set
+  config.json, model.safetensors, tokenizer.json, labels.json   written at the end
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted
 from rehead.finetune.options import FinetuneOptions, FitOptions, check_finetuning, cross_validates
-from rehead.finetune.splits import copies
+from rehead.finetune.splits import first_copies
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.options import check_names, read_options
@@ -47,7 +47,7 @@ def finetune(
     base: str | Path | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Run:
-    """Make a classifier of a base and labelled text, as `rehead finetune` does; its options are keyword arguments."""
+    """Train a classifier from a base and labelled text, like `rehead finetune`; its options are keyword arguments."""
     paths = [labelled] if isinstance(labelled, str | Path) else list(labelled)
     check_names(options, FinetuneOptions, "finetune")
     for name in ("valid", "unlabelled"):
@@ -62,7 +62,7 @@ def finetune(
 
 
 def run_finetuning(options: FinetuneOptions) -> Fitted | None:
-    """Fine-tune and save; None in the processes that did not write it."""
+    """Fine-tune and save; return None in all processes but the first."""
     check_finetuning(options)
     with join_world(options.device) as world:
 
@@ -71,7 +71,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 print(line, file=sys.stderr)
 
         if cross_validates(options) and world.size > 1:
-            raise UserError("cross-validation is for one process. Drop torchrun, or give --freeze layers or none.")
+            raise UserError("cross-validation runs in one process. Drop torchrun, or give --freeze layers or none.")
         reading = read_options(options, ReadOptions)
         train, valid = _read(options, reading, say)
         unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
@@ -82,8 +82,8 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             open_directory(options, description(options, train, valid, other), resume=resume)
         world.barrier()
         try:
-            start = base if base is not None else _fresh(options, train)
-            _introduce(start, train, valid, say)
+            start = base if base is not None else _random_run(options, train)
+            _describe_start(start, train, valid, say)
             fitted = fit_classifier(
                 train,
                 valid,
@@ -111,7 +111,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
 
 
 def sample_texts(texts: Texts, seed: int) -> list[str]:
-    """Read unlabelled text: all of it, or a uniform sample of as many documents as self-training reads."""
+    """Read unlabelled text: all of it, or a uniform sample (reservoir sampling) of the maximum for self-training."""
     from rehead.finetune.candidates.self_training import MAX_DOCUMENTS
 
     kept: list[str] = []
@@ -124,33 +124,33 @@ def sample_texts(texts: Texts, seed: int) -> list[str]:
 
 
 def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[LabelledData, LabelledData | None]:
-    """Read the examples, and those for validation if there are."""
+    """Read the training set, and the validation set if there is one."""
     train = read_examples(options.labelled, reading)
     if skipped := describe_skipped(train.skipped):
-        say(f"left out: {skipped}")
+        say(f"skipped: {skipped}")
     if not options.valid:
         return train, None
     valid = read_examples(options.valid, reading, check=False)
-    first = copies([*train.texts, *valid.texts])[len(train) :]
+    first = first_copies([*train.texts, *valid.texts])[len(train) :]
     if both := int((first < len(train)).sum()):
         say(
-            f"warning: {both:,} of {len(valid):,} validation texts are also among the examples: what validation finds "
-            "is too good. Find them with rehead data check --against."
+            f"warning: {both:,} of {len(valid):,} validation texts are also in the training set, so validation scores "
+            "are too high. Find them with rehead data check --against."
         )
     return train, valid
 
 
 def load_base(options: FinetuneOptions) -> Run:
-    """Load the run that is to be re-headed."""
+    """Load the run given by --from."""
     assert options.base is not None  # noqa: S101 (for the type checker)
     base = load(options.base)
     if base.tokenizer is None:
-        raise UserError(f"{options.base} has no tokenizer, so it cannot read text. Give a run that rehead made.")
+        raise UserError(f"{options.base} has no tokenizer, so it cannot read text. Give a run made by rehead pretrain.")
     return base
 
 
-def _fresh(options: FinetuneOptions, train: LabelledData) -> Run:
-    """Make a model with random weights, and its tokenizer."""
+def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:
+    """Make a model with random weights, and train or load its tokenizer."""
     if options.tokenizer is None:
         vocab = preset(options.preset).ntokens if options.vocab is None else options.vocab
         documents = (Document(text, source, line) for text, _, source, line in train)
@@ -158,25 +158,25 @@ def _fresh(options: FinetuneOptions, train: LabelledData) -> Run:
     else:
         tokenizer = Tokenizer.load(options.tokenizer)
     torch.manual_seed(options.seed)
-    return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.turned())).eval(), tokenizer)
+    return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 
 
-def _introduce(start: Run, train: LabelledData, valid: LabelledData | None, say: Say) -> None:
-    """Say what is about to happen."""
-    kinds = "labels, any number of them per text" if train.multilabel else "classes"
-    parts = f"{len(train):,} examples" + ("" if valid is None else f", {len(valid):,} for validation")
-    say(f"{parts}; {len(train.names)} {kinds}: {', '.join(train.names[:8])}{', …' if len(train.names) > 8 else ''}")
-    if start.model.head is not None:
-        say(f"the {start.model.head_config.kind if start.model.head_config else ''} head goes, a classifier comes")
+def _describe_start(start: Run, train: LabelledData, valid: LabelledData | None, say: Say) -> None:
+    """Print the size of the data, its classes, and which head is replaced."""
+    kinds = "labels (multilabel)" if train.multilabel else "classes"
+    sizes = f"{len(train):,} training examples" + ("" if valid is None else f", {len(valid):,} for validation")
+    say(f"{sizes}; {len(train.names)} {kinds}: {', '.join(train.names[:8])}{', …' if len(train.names) > 8 else ''}")
+    if start.model.head is not None and start.model.head_config is not None:
+        say(f"replacing the {start.model.head_config.kind} head by a new classifier head")
 
 
 def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:
-    """Write the run, and draw its curves where matplotlib is there."""
+    """Save the run, and plot its curves if matplotlib is installed."""
     discard_replaced(options.out)
     save_into(fitted.run, options.out)
     if (options.out / "metrics.jsonl").exists():
         try:
             curves.save(options.out / "metrics.jsonl", options.out)
         except UserError as error:
-            say(f"no curves were drawn: {error}")
+            say(f"note: the curves were not plotted: {error}")
     remove_leftovers(options.out, DESCRIPTION)

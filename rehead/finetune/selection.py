@@ -16,7 +16,7 @@ import numpy as np
 from rehead.finetune.calibration import calibrated_losses, find_temperature, probabilities
 from rehead.finetune.candidates import proposal
 from rehead.finetune.candidates.candidate import Candidate, Task
-from rehead.finetune.measures import guesses
+from rehead.finetune.metrics import predicted_labels
 from rehead.finetune.thresholds import find_thresholds
 
 if TYPE_CHECKING:
@@ -111,5 +111,5 @@ def _accuracy(logits: Floats, truth: NDArray[Any]) -> float:
     if truth.ndim == 1:
         return float((logits.argmax(1) == truth).mean())
     shares = probabilities(logits / find_temperature(logits, truth), multilabel=True)
-    guess = guesses(shares, multilabel=True, thresholds=np.array(find_thresholds(shares, truth)))
+    guess = predicted_labels(shares, multilabel=True, thresholds=np.array(find_thresholds(shares, truth)))
     return float((guess == truth).all(1).mean())

@@ -1,8 +1,8 @@
-"""Cutting a labelled set into parts: validation, folds, and draws of few labels. Classes in proportion, seeded.
+"""Stratified splits of labelled data: validation split, cross-validation folds, nested subsets. Seeded.
 
-Who goes where is a function of the seed and the order of the examples alone (`rehead.text.order`). Documents with the
-same words stay on one side: a copy of a training document says nothing about others. Of a multi-label set, a document
-stands for the rarest of its labels.
+A split depends on the seed and the order of the examples alone (`rehead.text.order`). Documents with the same words
+stay together (a group split): a copy of a training document is not a held-out one. Multilabel data is stratified by the
+rarest label of each document.
 """
 
 from __future__ import annotations
@@ -27,77 +27,77 @@ if TYPE_CHECKING:
 
 
 def split(data: LabelledData, share: float, seed: int = 0) -> tuple[Ints, Ints]:
-    """Set a share of the examples aside for validation: which stay, and which go, both in order.
+    """Hold out a fraction of the examples, stratified: indices of the training and of the held-out examples, sorted.
 
-    A class with two different documents or more has one on either side; the only one of a class stays.
+    A class with two or more different documents has one on either side; a single document stays in training.
     """
     if not 0 < share < 1:
-        raise ValueError(f"a share of {share}: must lie between 0 and 1")
-    aside: list[int] = []
-    for units in _units(data, seed, Stream.SPLIT):
-        if len(units) < 2:
+        raise ValueError(f"share={share}: must be between 0 and 1")
+    held_out: list[int] = []
+    for groups in _groups(data, seed, Stream.SPLIT):
+        if len(groups) < 2:
             continue
-        wanted = max(1, round(share * sum(map(len, units))))
+        wanted = max(1, round(share * sum(map(len, groups))))
         taken: list[int] = []
-        for unit in sorted(units, key=lambda unit: len(unit) > wanted)[:-1]:  # one stays; many copies go last
-            if not taken or len(taken) + len(unit) <= wanted:
-                taken += unit
-        aside += taken
-    gone = np.array(sorted(aside), np.int64)
-    return np.setdiff1d(np.arange(len(data)), gone), gone
+        # One group stays in training; those larger than wanted are considered last.
+        for group in sorted(groups, key=lambda group: len(group) > wanted)[:-1]:
+            if not taken or len(taken) + len(group) <= wanted:
+                taken += group
+        held_out += taken
+    valid = np.array(sorted(held_out), np.int64)
+    return np.setdiff1d(np.arange(len(data)), valid), valid
 
 
 def folds(data: LabelledData, count: int, seed: int = 0) -> list[tuple[Ints, Ints]]:
-    """Cut the examples into `count` folds: for each, the examples outside it and those in it, in order."""
+    """Make `count` stratified folds: for each, the indices of the training and of the held-out examples, sorted."""
     if not 2 <= count <= len(data):
-        raise UserError(f"{len(data):,} examples cannot be cut into {count} folds. Give more examples.")
-    of = np.zeros(len(data), np.int64)
+        raise UserError(f"{len(data):,} examples are too few for {count} folds. Give more examples.")
+    fold_of = np.zeros(len(data), np.int64)
     totals = np.zeros(count, np.int64)
-    for units in _units(data, seed, Stream.FOLD):
-        here = np.zeros(count, np.int64)  # documents of this class in each fold
-        for unit in units:
-            fold = int(np.lexsort((np.arange(count), totals, here))[0])
-            of[unit] = fold
-            here[fold] += len(unit)
-            totals[fold] += len(unit)
+    for groups in _groups(data, seed, Stream.FOLD):
+        in_class = np.zeros(count, np.int64)  # documents of this class in each fold
+        for group in groups:
+            fold = int(np.lexsort((np.arange(count), totals, in_class))[0])
+            fold_of[group] = fold
+            in_class[fold] += len(group)
+            totals[fold] += len(group)
     if not totals.all():
-        raise UserError(
-            f"there are too few different texts for {count} folds: the rest are copies. Give more examples."
-        )
-    return [(np.flatnonzero(of != fold), np.flatnonzero(of == fold)) for fold in range(count)]
+        raise UserError(f"too few different texts for {count} folds: the others are duplicates. Give more examples.")
+    return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(count)]
 
 
-def draws(data: LabelledData, sizes: list[int], seed: int = 0) -> dict[int, Ints]:
-    """Draw so many examples, classes in proportion, each size within the next: the 100 are among the 500.
+def nested_subsets(data: LabelledData, sizes: list[int], seed: int = 0) -> dict[int, Ints]:
+    """Draw stratified subsets of these sizes; each contains the smaller ones.
 
-    Every class has two examples in the smallest draw, where there is room for that.
+    The smallest has two examples of every class, if it is large enough.
     """
     for size in sizes:
         if not 1 <= size <= len(data):
-            raise UserError(f"{size:,} labels cannot be drawn from {len(data):,} examples. Ask for fewer.")
+            raise UserError(f"a subset of {size:,} exceeds the {len(data):,} examples. Give a smaller size.")
     order: list[tuple[float, int, int]] = []
     for stratum, members in enumerate(strata(data)):
         mixed = members[shuffled(np.arange(len(members)), len(members), seed, Stream.FEW_LABELS, stratum)]
         for rank, each in enumerate(mixed.tolist()):
-            # Two of every class come first; then each class at its own even pace.
+            # Two of every class first; then the classes interleaved in proportion.
             pace = rank - 2.0 if rank < 2 else (rank + 0.5) / len(mixed)
             order.append((pace, stratum, each))
     ranked = np.array([each for _, _, each in sorted(order)], np.int64)
     return {size: np.sort(ranked[:size]) for size in sizes}
 
 
-def most_folds(data: LabelledData, most: int) -> int:
-    """How many folds, at most so many, leave every class with an example outside each: its documents but for copies.
+def max_folds(data: LabelledData, most: int) -> int:
+    """Find the largest number of folds, up to `most`, that leaves every class a training example in each fold.
 
-    A class with one document does not count where two others remain: what is learnt without it can still be judged.
+    Duplicates count once. A class with a single document is ignored if two others remain: they can be evaluated
+    without it.
     """
-    sizes = [len(units) for units in _units(data, 0, Stream.FOLD)]
+    sizes = [len(groups) for groups in _groups(data, 0, Stream.FOLD)]
     larger = [each for each in sizes if each > 1]
     return min(most, min(larger if len(larger) > 1 else sizes, default=0))
 
 
 def strata(data: LabelledData) -> list[Ints]:
-    """Group the examples by class, by the rarest of several: the examples of each class, rarest class first."""
+    """Group the examples by class (multilabel: by the rarest label), rarest class first."""
     counts = Counter(itertools.chain.from_iterable(data.labels))
     rarest = [min(labels, key=lambda name: (counts[name], name), default="") for labels in data.labels]
     names = sorted(set(rarest), key=lambda name: (counts[name], name))
@@ -106,8 +106,8 @@ def strata(data: LabelledData) -> list[Ints]:
     return [np.flatnonzero(numbers == place) for place in range(len(names))]
 
 
-def copies(texts: list[str]) -> Ints:
-    """Find, for each text, the first one with the same words; itself for most. Texts without words have no copy."""
+def first_copies(texts: list[str]) -> Ints:
+    """Find, for each text, the index of the first text with the same words; texts without words are unique."""
     seen: dict[bytes, int] = {}
     first = []
     for number, text in enumerate(texts):
@@ -116,19 +116,16 @@ def copies(texts: list[str]) -> Ints:
     return np.array(first, np.int64)
 
 
-def _units(data: LabelledData, seed: int, purpose: int) -> list[list[list[int]]]:
-    """Group the examples by class, and copies within it, in an order drawn by the seed: classes of units of examples.
-
-    Copies belong to the class of the first of them.
-    """
-    first = copies(data.texts)
+def _groups(data: LabelledData, seed: int, stream: int) -> list[list[list[int]]]:
+    """List, for each class, its groups of duplicates in random order; a group belongs to the class of its first."""
+    first = first_copies(data.texts)
     members: dict[int, list[int]] = {}
     for number, original in enumerate(first.tolist()):
         members.setdefault(original, []).append(number)
     classes = []
     for stratum, examples in enumerate(strata(data)):
         originals = examples[first[examples] == examples]
-        mixed = originals[shuffled(np.arange(len(originals)), len(originals), seed, purpose, stratum)]
+        mixed = originals[shuffled(np.arange(len(originals)), len(originals), seed, stream, stratum)]
         if len(mixed):
             classes.append([members[each] for each in mixed.tolist()])
     return classes

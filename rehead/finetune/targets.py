@@ -1,6 +1,6 @@
-"""Labels as numbers: what losses and measures are computed from.
+"""Labels as arrays, for losses and metrics.
 
-One label each: which class, (N,) of int64. Multi-label: one yes or no for each class, (N, K) of float32.
+Single-label: class indices, (N,) of int64. Multilabel: a binary matrix, (N, K) of float32.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
 
 
 def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Targets:
-    """Turn labels into numbers: (N,), or (N, K) if multi-label. `names` are the classes, in order.
-
-    A label that is not among them is refused, by its place in the file.
-    """
+    """Encode labels: (N,), or (N, K) if multilabel. `names` are the classes, in order; an unknown label is an error."""
     number = {name: place for place, name in enumerate(names)}
     for labels, (source, line) in zip(data.labels, data.sources, strict=True):
         if odd := next((each for each in labels if each not in number), None):
             known = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
             raise UserError(
-                f"{location(source, line)}: the label {odd!r} is not among those that were trained on ({known}). "
-                "Correct it, or add examples of it to the training part."
+                f"{location(source, line)}: the label {odd!r} is not in the training set ({known}). "
+                "Correct it, or add examples of it to the training set."
             )
         if len(labels) != 1 and not multilabel:
-            raise UserError(f"{location(source, line)}: {len(labels)} labels, but every training example has one.")
+            raise UserError(
+                f"{location(source, line)}: {len(labels)} labels, but the training set has one per example."
+            )
     if not multilabel:
         return np.array([number[labels[0]] for labels in data.labels], np.int64)
     table = np.zeros((len(data), len(names)), np.float32)
@@ -43,28 +42,25 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
 
 
 def class_weights(truth: Targets, classes: int) -> NDArray[np.float64]:
-    """Weigh classes so that all that are there count the same, (K,); of several labels, each yes as much as its no."""
+    """Compute balanced class weights over the classes present, (K,); multilabel: negatives / positives per label."""
     if truth.ndim == 2:
-        yes = truth.sum(0)
-        multilabel: NDArray[np.float64] = np.clip((len(truth) - yes) / np.maximum(yes, 1), 0.1, 100)
+        positive = truth.sum(0)
+        multilabel: NDArray[np.float64] = np.clip((len(truth) - positive) / np.maximum(positive, 1), 0.1, 100)
         return multilabel
     counts = np.bincount(truth, minlength=classes)
     weights: NDArray[np.float64] = len(truth) / (max(1, (counts > 0).sum()) * np.maximum(counts, 1))
     return weights
 
 
-def balance(truth: Targets) -> NDArray[np.float64]:
-    """Weigh documents so that all classes count the same, (N,); of several labels, each yes as much as no, (N, K).
-
-    The mean is 1.
-    """
+def balanced_weights(truth: Targets) -> NDArray[np.float64]:
+    """Compute balanced sample weights with mean 1, (N,); multilabel: separately for each label, (N, K)."""
     if truth.ndim == 2:
-        return np.stack([balance((each > 0).astype(np.int64)) for each in truth.T], axis=1)
+        return np.stack([balanced_weights((each > 0).astype(np.int64)) for each in truth.T], axis=1)
     return class_weights(truth, int(truth.max(initial=0)) + 1)[truth]
 
 
-def some(data: LabelledData, which: Sequence[int] | NDArray[np.int64]) -> LabelledData:
-    """Take some examples of a set, in this order; the names of the classes stay those of the whole."""
+def subset(data: LabelledData, which: Sequence[int] | NDArray[np.int64]) -> LabelledData:
+    """Select examples by index, in this order; the class names are kept."""
     chosen = [int(each) for each in which]
     return LabelledData(
         texts=[data.texts[each] for each in chosen],

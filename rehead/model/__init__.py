@@ -1,6 +1,6 @@
-"""Tokens → hidden states → logits: the model, its parts and its accounting.
+"""The model (tokens → hidden states → logits), its layers and heads, and its parameter count.
 
-Names are imported on first use: `preset` and the accounting need no torch.
+Names are imported on first use: `preset` and `accounting` do not load torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOME = {
     "square_mask": "masks",
 }
 
-__all__ = [  # noqa: RUF022 (in the order of the house)
+__all__ = [  # noqa: RUF022 (from configuration to model)
     "ModelConfig", "LanguageModel", "Classifier", "preset", "presets", "square_mask", "padding_mask",
     "Base", "Model", "HeadChange",
 ]  # fmt: skip

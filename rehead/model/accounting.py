@@ -1,12 +1,12 @@
-"""Where every parameter is: counted by formula from the configuration, then checked against the live module.
+"""Parameter and FLOP counts by formula, from the configuration alone; parameters are checked against the module.
 
-A formula is a sum of products of named dials, so the symbols, the numbers put in and the count are one object seen
-three ways. The check is exact in both directions: every row's tensors exist in the module with that many values,
-and no tensor of the module is without a row.
+A formula is a sum of products of named sizes, so one object gives the symbols, the numbers substituted, and the count.
+The check is exact in both directions: every row's tensors exist in the module with that many values, and every tensor
+of the module has a row.
 
-Work is counted the same way: floating-point operations per token of training, two per multiply-add, the backward
-pass taken as twice the forward pass. Matrix products and attention only (not norms, softmax, activations and look-ups,
-which grow with the width and not with its square), the attention square in full although a causal kernel may skip half.
+FLOPs are per token of training, two per multiply-add, with the backward pass as twice the forward pass. They cover
+matrix products and attention (not norms, softmax, activations and look-ups, which are linear in the width), with the
+full attention matrix although a causal kernel may skip half.
 """
 
 from __future__ import annotations
@@ -23,47 +23,48 @@ if TYPE_CHECKING:
     from torch import nn
 
 BYTES = 4  # of a float32
-Factor = int | float | str  # a number, a dial by name, or "/dial" to divide by it
+Factor = int | float | str  # a number, a size by name, or "/name" to divide by it
 Product = tuple[Factor, ...]
-Dials = Mapping[str, int | float]
+Level = Literal["part", "sum", "total"]
+Sizes = Mapping[str, int | float]
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A sum of products of dials and numbers."""
+    """A sum of products of named sizes and numbers."""
 
     products: tuple[Product, ...]
-    dials: Dials
+    sizes: Sizes
 
     @property
     def symbols(self) -> str:
-        """In names: `nhid·nhid + nhid`."""
-        return self._written(put_in=False)
+        """With names: `nhid·nhid + nhid`."""
+        return self._format(substitute=False)
 
     @property
     def numbers(self) -> str:
-        """With the dials put in: `200·200 + 200`."""
-        return self._written(put_in=True)
+        """With the sizes substituted: `200·200 + 200`."""
+        return self._format(substitute=True)
 
     @property
     def value(self) -> float:
-        """What it comes to; exact, however large, where no product divides or holds a fraction."""
+        """The result; an exact integer unless a product divides or holds a float."""
         return sum(self._product(each) for each in self.products)
 
     def _product(self, product: Product) -> float:
-        above = math.prod(self._value(each) for each in product if not _divides(each))
-        below = math.prod(self._value(each) for each in product if _divides(each))
-        return above if below == 1 else above / below
+        numerator = math.prod(self._value(each) for each in product if not _divides(each))
+        denominator = math.prod(self._value(each) for each in product if _divides(each))
+        return numerator if denominator == 1 else numerator / denominator
 
     def _value(self, factor: Factor) -> int | float:
-        return self.dials[factor.lstrip("/")] if isinstance(factor, str) else factor
+        return self.sizes[factor.lstrip("/")] if isinstance(factor, str) else factor
 
-    def _written(self, put_in: bool) -> str:
+    def _format(self, *, substitute: bool) -> str:
         terms = []
         for product in self.products:
             text = ""
             for factor in product:
-                shown = f"{self._value(factor):,}" if put_in or not isinstance(factor, str) else factor.lstrip("/")
+                shown = f"{self._value(factor):,}" if substitute or not isinstance(factor, str) else factor.lstrip("/")
                 text += ("/" if _divides(factor) else "·" if text else "") + shown
             terms.append(text)
         return " + ".join(terms) or "0"
@@ -73,40 +74,40 @@ def _divides(factor: Factor) -> bool:
     return isinstance(factor, str) and factor.startswith("/")
 
 
-class Part(NamedTuple):
-    """Some tensors of a model, and how many values they hold by formula."""
+class Component(NamedTuple):
+    """Some tensors of a model, and the formula of their number of values."""
 
     name: str
     products: tuple[Product, ...]
     tensors: tuple[str, ...] = ()
-    """Names in the module, `*` standing for the layer's number. Parts with the same names hold them together."""
+    """Names in the module, with `*` for the layer's number. Components with the same names share these tensors."""
     symbol: str = ""
-    """What it is called in the formula of a sum."""
+    """Its name in the formula of a sum."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the account."""
+    """One line of the parameter table."""
 
     part: str
     formula: Formula
-    level: Literal["part", "sum", "total"]
+    level: Level
     """A part holds tensors; a sum adds parts up; a total is the base or a whole model."""
     tensors: tuple[str, ...]
     times: int
-    """How often it stands in the model: nlayers for what is in a layer, else 1."""
+    """Number of occurrences in the model: nlayers inside a layer, else 1."""
     models: tuple[str, ...]
-    """The whole models that it is a part of."""
+    """The models (`MODELS`) that contain it."""
 
     @property
     def count(self) -> int:
-        """Parameters, one time."""
+        """Number of parameters of one occurrence."""
         return int(self.formula.value)
 
 
 @dataclass(frozen=True)
 class Account:
-    """A base with each of the two heads it can carry, part by part."""
+    """The parameter table of a base with each of its two heads."""
 
     config: ModelConfig
     language_model: LanguageModel
@@ -114,14 +115,14 @@ class Account:
     rows: tuple[Row, ...]
 
     def total(self, part: str) -> int:
-        """Count of the row with this name, such as "base" or "language model"."""
+        """Return the count of the row with this name, such as "base" or "language model"."""
         return next(row.count for row in self.rows if row.part == part)
 
 
 def account(config: ModelConfig, classifier: Classifier, language_model: LanguageModel | None = None) -> Account:
-    """Count a base and both heads by formula."""
+    """Count the parameters of a base and both heads by formula."""
     language_model = language_model or config.language_model()
-    dials: dict[str, int | float] = {
+    sizes: dict[str, int | float] = {
         "ntokens": config.ntokens,
         "nhid": config.nhid,
         "nff": config.nff,
@@ -132,76 +133,78 @@ def account(config: ModelConfig, classifier: Classifier, language_model: Languag
     }
     rows: list[Row] = []
 
-    def add(part: Part, level: Literal["part", "sum", "total"], times: int = 1, models: Iterable[str] = WHOLE) -> int:
-        row = Row(part.name, Formula(part.products, dict(dials)), level, part.tensors, times, tuple(models))
+    def add(component: Component, level: Level, times: int = 1, models: Iterable[str] = MODELS) -> int:
+        row = Row(
+            component.name, Formula(component.products, dict(sizes)), level, component.tensors, times, tuple(models)
+        )
         rows.append(row)
         return row.count
 
-    for part in _below_the_layers(config):
-        dials[part.symbol] = add(part, "part")
+    for component in _below_the_layers(config):
+        sizes[component.symbol] = add(component, "part")
     if config.nlayers:
-        for part in _layer(config):
-            dials[part.symbol] = add(part, "part", config.nlayers)
-        # Q, K, V and the output hold the same number, whatever the number of heads.
+        for component in _layer(config):
+            sizes[component.symbol] = add(component, "part", config.nlayers)
+        # Q, K, V and output have the same size, whatever the number of heads.
         layer = ((4, "Q"), ("ff-in",), ("ff-out",), ("norms",))
-        dials["layer"] = add(Part("one layer", layer), "sum", config.nlayers)
-        dials["layers"] = add(Part("all layers", (("nlayers", "layer"),)), "sum")
-    summed = [name for name in ("embedding", "n-grams", "positions", "layers") if dials.get(name)]
-    dials["base"] = add(Part("base", tuple((name,) for name in summed)), "total")
+        sizes["layer"] = add(Component("one layer", layer), "sum", config.nlayers)
+        sizes["layers"] = add(Component("all layers", (("nlayers", "layer"),)), "sum")
+    summed = [name for name in ("embedding", "n-grams", "positions", "layers") if sizes.get(name)]
+    sizes["base"] = add(Component("base", tuple((name,) for name in summed)), "total")
 
-    for whole, parts in zip(
-        WHOLE, (_language_model_head(config, language_model), _classifier_head(config, classifier)), strict=True
+    for whole, components in zip(
+        MODELS, (_language_model_head(config, language_model), _classifier_head(config, classifier)), strict=True
     ):
-        dials["head"] = sum(add(part, "part", models=[whole]) for part in parts)
-        add(Part(whole, (("base",), ("head",))), "total", models=[whole])
+        sizes["head"] = sum(add(component, "part", models=[whole]) for component in components)
+        add(Component(whole, (("base",), ("head",))), "total", models=[whole])
     return Account(config, language_model, classifier, tuple(rows))
 
 
-WHOLE = ("language model", "classifier")
+MODELS = ("language model", "classifier")
 
 
-def _below_the_layers(config: ModelConfig) -> list[Part]:
-    parts = [Part("embedding", (("ntokens", "nhid"),), ("base.embedding.weight",), "embedding")]
+def _below_the_layers(config: ModelConfig) -> list[Component]:
+    components = [Component("embedding", (("ntokens", "nhid"),), ("base.embedding.weight",), "embedding")]
     if config.ngrams > 1:
         name = f"n-grams (up to {config.ngrams})"
-        parts.append(Part(name, (("nbuckets", "nhid"),), ("base.ngrams.weight",), "n-grams"))
+        components.append(Component(name, (("nbuckets", "nhid"),), ("base.ngrams.weight",), "n-grams"))
     learned = config.positions == "learned"
     products, tensors = ((("maxlen", "nhid"),), ("base.positions.weight",)) if learned else ((), ())
-    return [*parts, Part(f"positions ({config.positions})", products, tensors, "positions")]
+    return [*components, Component(f"positions ({config.positions})", products, tensors, "positions")]
 
 
-def _layer(config: ModelConfig) -> list[Part]:
-    def part(name: str, symbol: str, module: str, product: Product, shift: Product) -> Part:
+def _layer(config: ModelConfig) -> list[Component]:
+    def component(name: str, symbol: str, module: str, product: Product, shift: Product) -> Component:
         kinds = ("weight", "bias") if config.bias else ("weight",)
         tensors = tuple(f"base.layers.*.{module}.{kind}" for kind in kinds)
-        return Part(name, (product, shift) if config.bias else (product,), tensors, symbol)
+        return Component(name, (product, shift) if config.bias else (product,), tensors, symbol)
 
     gated: Product = (2,) if config.feedforward == "swiglu" else ()
-    norm1, norm2 = (part("", "", module, (), ()).tensors for module in ("norm1", "norm2"))
+    norm1, norm2 = (component("", "", module, (), ()).tensors for module in ("norm1", "norm2"))
     return [
-        *(part(f"attention {name}", name, "qkv", ("nhid", "nhid"), ("nhid",)) for name in "QKV"),
-        part("attention output", "output", "output", ("nhid", "nhid"), ("nhid",)),
-        part("feed-forward in", "ff-in", "up", (*gated, "nhid", "nff"), (*gated, "nff")),
-        part("feed-forward out", "ff-out", "down", ("nff", "nhid"), ("nhid",)),
-        Part("two norms", ((2, 2, "nhid") if config.bias else (2, "nhid"),), norm1 + norm2, "norms"),
+        *(component(f"attention {name}", name, "qkv", ("nhid", "nhid"), ("nhid",)) for name in "QKV"),
+        component("attention output", "output", "output", ("nhid", "nhid"), ("nhid",)),
+        component("feed-forward in", "ff-in", "up", (*gated, "nhid", "nff"), (*gated, "nff")),
+        component("feed-forward out", "ff-out", "down", ("nff", "nhid"), ("nhid",)),
+        Component("two norms", ((2, 2, "nhid") if config.bias else (2, "nhid"),), norm1 + norm2, "norms"),
     ]
 
 
-def _language_model_head(config: ModelConfig, head: LanguageModel) -> list[Part]:
-    parts = []
+def _language_model_head(config: ModelConfig, head: LanguageModel) -> list[Component]:
+    components = []
     if config.norm == "pre":
         norm = ("head.norm.weight", "head.norm.bias") if config.bias else ("head.norm.weight",)
-        parts.append(Part("head norm", ((2, "nhid") if config.bias else ("nhid",),), norm))
+        components.append(Component("head norm", ((2, "nhid") if config.bias else ("nhid",),), norm))
     matrix: tuple[Product, ...] = () if head.tied else (("nhid", "ntokens"),)
     shift: tuple[Product, ...] = (("ntokens",),) if config.bias else ()
     tensors = (() if head.tied else ("head.weight",)) + (("head.bias",) if config.bias else ())
     name = "language-model head (tied)" if head.tied else "language-model head"
-    return [*parts, Part(name, matrix + shift, tensors)]
+    return [*components, Component(name, matrix + shift, tensors)]
 
 
-def _classifier_head(config: ModelConfig, head: Classifier) -> list[Part]:
-    """A weight for each column of each view and class; the bias counts with the base's vector, or the last view."""
-    parts = []
+def _classifier_head(config: ModelConfig, head: Classifier) -> list[Component]:
+    """A weight for each feature and class of each view; the bias is counted with the neural view, or else the last."""
+    components = []
     for view in head.views:
         products: tuple[Product, ...] = ((view.columns, "classes"),)
         if view.columns == config.ntokens + config.nbuckets:  # a column for each row of the tables
@@ -210,14 +213,14 @@ def _classifier_head(config: ModelConfig, head: Classifier) -> list[Part]:
             )
         elif view == head.neural:
             products = (("nhid", "classes"),)
-        parts.append(Part(view.name, products, (f"head.views.{view.name}.weight",)))
+        components.append(Component(view.name, products, (f"head.views.{view.name}.weight",)))
     main = head.views.index(head.neural) if head.neural in head.views else -1
-    _, products, tensors, _ = parts.pop(main)
-    return [*parts, Part(f"{head.classes}-class head", (*products, ("classes",)), (*tensors, "head.bias"))]
+    _, products, tensors, _ = components.pop(main)
+    return [*components, Component(f"{head.classes}-class head", (*products, ("classes",)), (*tensors, "head.bias"))]
 
 
 def check(account: Account, model: nn.Module, whole: str) -> None:
-    """Compare the formulas with a live module, "language model" or "classifier"; raise if one value differs."""
+    """Compare the formulas with a module, "language model" or "classifier"; raise if a count differs."""
     live = {name: each.numel() for name, each in model.named_parameters()}
     by_formula: dict[tuple[str, ...], int] = {}
     for row in account.rows:
@@ -237,16 +240,16 @@ def _layers_of(name: str, nlayers: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Workload:
-    """What the work per token depends on beside the model."""
+    """What the FLOPs per token depend on besides the model."""
 
     length: int = 256
-    "Tokens in a row or document."
+    "Sequence length, in tokens."
     masked: float = 0.15
-    "Share of the positions that a masked language model predicts."
+    "Fraction of the positions that a masked language model predicts."
     causal_rows: float = 0.5
-    "Share of the rows that the hybrid objective predicts causally; the others are masked."
+    "Fraction of the rows that the hybrid objective predicts causally; the others are masked."
     candidates: int = 8192
-    "N-grams, true ones and shared negatives, that a document's vector is scored against."
+    "N-grams, positives and shared negatives, that a document's vector is scored against."
 
 
 class Work(NamedTuple):
@@ -258,9 +261,9 @@ class Work(NamedTuple):
 
 
 def work(config: ModelConfig, classifier: Classifier, workload: Workload | None = None) -> list[Work]:
-    """Count the work of training on one token, for each objective: forward 2, backward 4 per multiply-add."""
+    """Count the training FLOPs per token of each objective: forward 2, backward 4 per multiply-add."""
     workload = workload or Workload()
-    dials: dict[str, int | float] = {
+    sizes: dict[str, int | float] = {
         "ntokens": config.ntokens,
         "nhid": config.nhid,
         "nff": config.nff,
@@ -276,14 +279,14 @@ def work(config: ModelConfig, classifier: Classifier, workload: Workload | None 
     body: list[Product] = []
     if config.nlayers:
         body = [
-            (6, "nlayers", 4, "nhid", "nhid"),  # Q, K, V and the output
+            (6, "nlayers", 4, "nhid", "nhid"),  # Q, K, V and output
             (6, "nlayers", matrices, "nhid", "nff"),
-            (6, "nlayers", 2, "length", "nhid"),  # scores, and the sum they weigh
+            (6, "nlayers", 2, "length", "nhid"),  # attention scores, and the weighted sum of the values
         ]
-    layers = Formula(tuple(body), dials)
+    layers = Formula(tuple(body), sizes)
     objectives = [
-        Work(spec.name, layers if spec.trains_layers else Formula((), dials), Formula(spec.head_cost, dials))
+        Work(spec.name, layers if spec.trains_layers else Formula((), sizes), Formula(spec.head_cost, sizes))
         for spec in OBJECTIVES.values()
     ]
-    classify = Formula(((6, "nhid", "classes", "/length"),), dials)
+    classify = Formula(((6, "nhid", "classes", "/length"),), sizes)
     return [*objectives, Work("classify", layers, classify)]

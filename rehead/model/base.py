@@ -1,27 +1,32 @@
-"""The base: tokens in, one hidden state per token out. What is pretrained, kept, and given one head after another.
+"""The base: tokens in, one hidden state per token out. It is pretrained, and kept when the head is replaced.
 
     token embedding (+ n-gram embeddings) → positions → layers
 
-Whether it reads under the square mask or both ways is chosen per call, so one base serves generating and
-classifying. Shapes: B batch, T time, H hidden width.
+Causal or bidirectional attention is chosen per call, so one base serves generation and classification.
+Shapes: B batch, T time, H hidden size.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from rehead.errors import ConfigError
-from rehead.model.cache import Cache, KeysAndValues
+from rehead.model.cache import KeyValueCache, LayerCache
 from rehead.model.config import ModelConfig
 from rehead.model.dropout import Dropout
 from rehead.model.layers import Layer
 from rehead.model.masks import padding_mask, square_mask
 from rehead.model.ngrams import NGrams
-from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_turns
+from rehead.model.positions import Learned, Sinusoidal, count_positions, rotary_cos_sin
 from rehead.model.statistics import Statistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Base(nn.Module):
@@ -31,7 +36,7 @@ class Base(nn.Module):
         super().__init__()
         self.config = config
         self.scale = math.sqrt(config.nhid) if config.scale_embedding else 1.0
-        # Set in `reset`: filling the table twice, or on the meta device, takes longer than all the rest.
+        # Initialised in `reset`: filling the table twice, or on the meta device, would dominate construction time.
         self.embedding = nn.Embedding(config.ntokens, config.nhid, _weight=torch.empty(config.ntokens, config.nhid))
         self.ngrams = NGrams(config.ngrams, config.nbuckets, config.nhid) if config.ngrams > 1 else None
         self.positions: Sinusoidal | Learned | None = None
@@ -45,7 +50,7 @@ class Base(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        """Set fresh weights. N-grams start at zero, so that those never seen in training add nothing."""
+        """Initialise the weights. N-gram vectors start at zero, so that n-grams unseen in training add nothing."""
         if self.embedding.weight.is_meta:
             return
         if self.config.scale_embedding:
@@ -60,29 +65,29 @@ class Base(nn.Module):
     def forward(
         self, ids: Tensor, keep: Tensor | None = None, *, causal: bool, embedded: Tensor | None = None
     ) -> Tensor:
-        """Read tokens: ids (B, T) → (B, T, H).
+        """Compute hidden states: ids (B, T) → (B, T, H).
 
-        `keep` (B, T) is True for real tokens, False for padding. What comes out at padding means nothing. `embedded`
-        is what `embed` gives, for somebody who wants to follow it through the layers.
+        `keep` (B, T) is True for real tokens, False for padding, where the output is undefined. `embedded` replaces the
+        result of `embed`, for instance to take gradients with respect to it.
         """
-        return self._read(ids, keep, causal, None, embedded)
+        return self._forward(ids, keep, causal, None, embedded)
 
     def embed(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool) -> Tensor:
-        """Look up tokens and n-grams, without positions: ids (B, T) → (B, T, H)."""
+        """Embed tokens and n-grams, without positions: ids (B, T) → (B, T, H)."""
         x: Tensor = self.embedding(ids) * self.scale
         if self.ngrams is not None:
             x = x + self.ngrams(ids, keep, causal)
         return x
 
     def attention(self, ids: Tensor, keep: Tensor | None = None, *, causal: bool) -> tuple[Tensor, list[Tensor]]:
-        """Read tokens and tell who looked at whom: (B, T, H) and, per layer, (B, heads, T, T); each row sums to 1."""
+        """Compute hidden states (B, T, H) and the attention weights of each layer (B, heads, T, T)."""
         weights: list[Tensor] = []
-        return self._read(ids, keep, causal, weights), weights
+        return self._forward(ids, keep, causal, weights), weights
 
-    def read_on(self, ids: Tensor, cache: Cache) -> Tensor:
-        """Read T more tokens under the square mask, behind those in the cache, which takes them up.
+    def forward_cached(self, ids: Tensor, cache: KeyValueCache) -> Tensor:
+        """Compute the hidden states of T further tokens with causal attention, and add them to the cache.
 
-        ids (B, T) → (B, T, H): what `forward` would give at the last T places if it read all from the beginning.
+        ids (B, T) → (B, T, H): the last T positions of what `forward` gives for the whole sequence.
         """
         self._check(ids, None)
         begin, time = cache.length, ids.shape[1]
@@ -91,25 +96,25 @@ class Base(nn.Module):
             self.positions.check(cache.length)
         x: Tensor = self.embedding(ids) * self.scale
         if self.ngrams is not None:
-            reach = ids if cache.last is None else torch.cat((cache.last, ids), 1)
-            x = x + self.ngrams(reach, None, True)[:, reach.shape[1] - time :]
-            cache.last = reach[:, 1 - self.ngrams.longest :]
+            context = ids if cache.last is None else torch.cat((cache.last, ids), 1)
+            x = x + self.ngrams(context, None, True)[:, context.shape[1] - time :]
+            cache.last = context[:, 1 - self.ngrams.max_n :]
         positions = torch.arange(begin, cache.length, device=ids.device)[None]
         if self.positions is not None:
             x = self.positions(x, positions)
         x = self.dropout(x)
         if not cache.layers:
-            cache.layers = [KeysAndValues() for _ in self.layers]
-        turns = self._turns(positions)
-        # A single new token may look at everything. The kernel's own square mask would begin at the first key.
+            cache.layers = [LayerCache() for _ in self.layers]
+        cos_sin = self._cos_sin(positions)
+        # A single new token attends to everything. The kernel's own causal mask would be aligned to the first key.
         mask = None
         if begin and time > 1:
             mask = square_mask(cache.length, ids.device)[begin:].to(x.dtype)  # (T, length)
         for layer, past in zip(self.layers, cache.layers, strict=True):
-            x = layer(x, mask, not begin and time > 1, turns, None, past)
+            x = layer(x, mask, not begin and time > 1, cos_sin, None, past)
         return x
 
-    def _read(
+    def _forward(
         self,
         ids: Tensor,
         keep: Tensor | None,
@@ -125,47 +130,59 @@ class Base(nn.Module):
         x = self.dropout(x)
         if not self.layers:
             return x
-        turns = self._turns(positions)
+        cos_sin = self._cos_sin(positions)
         mask = None if keep is None else padding_mask(keep)
         if causal and mask is not None:
             mask, causal = square_mask(ids.shape[1], ids.device) + mask, False
         mask = None if mask is None else mask.to(x.dtype)
         for layer in self.layers:
-            x = layer(x, mask, causal, turns, weights)
+            x = layer(x, mask, causal, cos_sin, weights)
         return x
 
     def row_tables(self) -> list[tuple[int, nn.Embedding]]:
-        """The embedding tables, each with the number of its first row: the tokens, then the n-grams."""
+        """List the embedding tables, each with the number of its first row: tokens, then n-grams."""
         return [(0, self.embedding), *([] if self.ngrams is None else [(self.config.ntokens, self.ngrams)])]
 
+    def learn_frequency(self, frequency: NDArray[np.int64], documents: int) -> None:
+        """Keep how many of so many documents contain each row: (R,)."""
+        self.statistics.learn_frequency(frequency, documents)
+
+    def learn_vectors(self, view: str, vectors: NDArray[Any]) -> None:
+        """Keep mean and covariance of the vectors (N, H) of a sample of documents, as a view gives them."""
+        self.statistics.learn_vectors(view, vectors)
+
+    def ngram_rows_fit(self) -> bool:
+        """Whether every slot of the n-grams names a row that exists."""
+        return self.ngrams is None or self.ngrams.rows_fit()
+
     def layer_modules(self) -> list[nn.Module]:
-        """The layers, from the bottom: what is sharded or compiled one by one."""
+        """List the layers from the bottom: the units of sharding and compilation."""
         return list(self.layers)
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """All parameters from the top: those of each layer, then the embeddings."""
+        """Group all parameters from the top: those of each layer, then the embeddings."""
         layers = [list(layer.parameters()) for layer in reversed(self.layers)]
         in_layers = {id(each) for layer in layers for each in layer}
         return [*layers, [each for each in self.parameters() if id(each) not in in_layers]]
 
-    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _cos_sin(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.config.positions != "rotary":
             return None
-        return rotary_turns(positions, self.config.nhid // self.config.nhead)
+        return rotary_cos_sin(positions, self.config.nhid // self.config.nhead)
 
     def _check(self, ids: Tensor, keep: Tensor | None) -> None:
-        """Name a wrong shape here, where it is the caller's, and not ten calls further down."""
+        """Check shapes, types and token ids here, where the error message can name the argument."""
         if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
             raise ConfigError(f"ids are {tuple(ids.shape)} {ids.dtype}. Expected (batch, time) of int64 or int32.")
         if keep is not None and keep.shape != ids.shape:
             raise ConfigError(f"keep is {tuple(keep.shape)}. Expected the shape of ids, {tuple(ids.shape)}.")
         if keep is not None and keep.dtype != torch.bool:
             raise ConfigError(f"keep is {keep.dtype}. Expected bool: True for real tokens, False for padding.")
-        # On an accelerator looking at the ids would make it wait.
+        # On an accelerator, reading the ids would force a synchronisation.
         if ids.device.type == "cpu" and ids.numel() and not torch.compiler.is_compiling():
             low, high = (int(each) for each in ids.aminmax())
             if low < 0 or high >= self.config.ntokens:
                 wrong = low if low < 0 else high
                 raise ConfigError(
-                    f"ids hold {wrong}. Expected 0 to {self.config.ntokens - 1}: ntokens is the vocabulary."
+                    f"ids contain {wrong}. Expected 0 to {self.config.ntokens - 1}: ntokens is the vocabulary size."
                 )

@@ -1,8 +1,8 @@
-"""The shape of a model: one dataclass, a few dials, four presets.
+"""Model configuration: dataclasses for the base and its heads, and four presets.
 
-`ModelConfig` is the base (what is kept when the head is replaced) and the habits of the heads that go on it.
-`LanguageModel` and `Classifier` describe the heads. All three say what is wrong, by field, when they are made, and
-go to JSON and back without loss. Nothing here needs torch.
+`ModelConfig` describes the base (what is kept when the head is replaced) and the defaults of its heads; `LanguageModel`
+and `Classifier` describe the heads. All three are validated field by field on construction, and round-trip through
+JSON. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -30,62 +30,64 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The dials of a base. `nhid` alone scales every width."""
+    """The architecture of a base. `nhid` alone scales every width."""
 
     ntokens: int
-    "Size of the vocabulary."
+    "Vocabulary size."
 
     nhid: int = 200
-    "Width of the hidden states."
+    "Hidden size."
 
     nlayers: int = 4
-    "Transformer layers; 0 leaves the embeddings alone (a bag of n-grams)."
+    "Number of Transformer layers; 0: embeddings only (a bag of n-grams)."
 
     nhead: int = 2
-    "Attention heads; they share nhid between them, so their number changes no count."
+    "Number of attention heads, each of nhid / nhead; it does not change the parameter count."
 
     ffmult: float = 1.0
-    "Width of the feed-forward part, in multiples of nhid."
+    "Width of the feed-forward network, as a multiple of nhid."
 
     feedforward: FeedForward = "relu"
     "relu and gelu: two matrices; swiglu: three, the first two multiplied (gated)."
 
     positions: Positions = "sinusoidal"
-    "How a layer knows the order: sinusoidal and learned are added to the embeddings, rotary turns queries and keys."
+    """Positional encoding: sinusoidal and learned are added to the embeddings, rotary (RoPE) rotates queries and
+    keys."""
 
     maxlen: int = 512
-    "The longest text trained on; the size of the learned table, where there is one."
+    "Maximum sequence length in training; with learned positions, the size of their table."
 
     norm: Norm = "post"
-    "post: after each residual sum. pre: before each part, whose output starts at zero, so a new layer is the identity."
+    """Placement of the layer norms. post: after each residual sum. pre: before attention and feed-forward network;
+    their outputs start at zero, so that a new layer is the identity."""
 
     bias: bool = True
-    "Biases in the layers and the language-model head, and shifts in the norms."
+    "Biases in the layers, the layer norms and the language-model head."
 
     scale_embedding: bool = True
-    "Multiply the embeddings by the square root of nhid, so that positions do not drown them."
+    "Multiply the embeddings by the square root of nhid, so that positions do not dominate them."
 
     ngrams: int = 1
-    "Longest n-gram with an embedding of its own; 1: words (tokens) only."
+    "Maximum length of n-grams with their own embedding; 1: tokens only."
 
     nbuckets: int = 0
-    "Rows of the table of n-grams of two tokens and more: that many get a vector, the most frequent ones."
+    "Number of rows of the n-gram embedding table, for the most frequent n-grams of two or more tokens."
 
     dropout: float = 0.2
-    "Share of values zeroed in training."
+    "Dropout probability."
 
     tied: bool = False
-    "The language-model head reads the embedding table instead of having a matrix of its own."
+    "Weight tying: the language-model head uses the embedding table instead of its own matrix."
 
     reads: NeuralView | None = None
-    """What a classifier on this base reads: bag (n-gram vectors, past the layers) or layers (hidden states). None: the
-    layers, where there are any or positions are added. A base whose layers were never trained says bag."""
+    """The view of a classifier on this base: bag (n-gram vectors, bypassing the layers) or layers (hidden states).
+    None: layers, if there are any or positions are added. A base whose layers were never trained has bag."""
 
     pooling: Pooling = "last"
-    "How a classifier that reads the layers makes one vector of the hidden states, unless told otherwise."
+    "Default pooling of the hidden states for a classifier with the view layers."
 
     causal: bool = True
-    "Whether a classifier that reads the layers does so under the square mask, unless told otherwise."
+    "Default for a classifier with the view layers: whether its attention is causal."
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
         "ntokens": (1, 2**31),
@@ -105,7 +107,7 @@ class ModelConfig:
             step = {"sinusoidal": math.lcm(2, self.nhead), "rotary": 2 * self.nhead}.get(self.positions, self.nhead)
             below = max(step, self.nhid - self.nhid % step)
             raise ConfigError(
-                f"nhid={self.nhid} is not divisible by nhead={self.nhead}: each head takes nhid / nhead of the width. "
+                f"nhid={self.nhid} is not divisible by nhead={self.nhead}: each head has the size nhid / nhead. "
                 f"Choose a multiple of {step}, such as nhid={below} or {below + step}."
             )
         if self.positions == "sinusoidal" and self.nhid % 2:
@@ -115,8 +117,8 @@ class ModelConfig:
             )
         if self.positions == "rotary" and self.nlayers and (self.nhid // self.nhead) % 2:
             raise ConfigError(
-                f"nhid={self.nhid} over nhead={self.nhead} gives heads of {self.nhid // self.nhead}, but "
-                "positions='rotary' turns pairs of values. Choose nhid so that nhid / nhead is even."
+                f"nhid={self.nhid} with nhead={self.nhead} gives a head size of {self.nhid // self.nhead}, but "
+                "positions='rotary' rotates pairs of values. Choose nhid so that nhid / nhead is even."
             )
         if (self.ngrams > 1) != (self.nbuckets > 0):
             raise ConfigError(
@@ -124,39 +126,41 @@ class ModelConfig:
                 "Give both (such as ngrams=2, nbuckets=262144) or neither (ngrams=1, nbuckets=0)."
             )
         if self.nff < 1:
-            raise ConfigError(f"ffmult={self.ffmult} of nhid={self.nhid} rounds to a feed-forward of no width.")
+            raise ConfigError(
+                f"ffmult={self.ffmult} of nhid={self.nhid} rounds to a feed-forward width of 0. Choose a larger ffmult."
+            )
         if self.reads is None:
             object.__setattr__(self, "reads", self.views[-1])
         elif self.reads not in self.views:
             raise ConfigError(
-                f"reads={self.reads!r}, but with nlayers={self.nlayers} and positions={self.positions!r} a classifier "
-                f"can read: {', '.join(self.views)}."
+                f"reads={self.reads!r} is not possible with nlayers={self.nlayers} and positions={self.positions!r}. "
+                f"Choose from {', '.join(self.views)}."
             )
 
     @property
     def nff(self) -> int:
-        """Width of the feed-forward part."""
+        """Width of the feed-forward network."""
         return math.floor(self.ffmult * self.nhid + 0.5)
 
     @property
     def views(self) -> tuple[NeuralView, ...]:
-        """The neural views that this shape has: a bag, unless positions are added to the embeddings; its layers."""
+        """The neural views that are possible: bag, unless positions are added to the embeddings; layers, if any."""
         bag = self.positions in ("rotary", "none")
         return (*(("bag",) if bag else ()), *(("layers",) if self.nlayers or not bag else ()))
 
     @property
     def learning_part(self) -> str:
-        """Say in a few words which part of a base of this shape learns, and is read."""
+        """Name the part of the base that is trained and that a classifier uses, for messages."""
         if self.reads == "layers" and self.nlayers:
             return f"a Transformer of {self.nlayers} layer{'s' * (self.nlayers > 1)}"
         return f"{'n-gram' if self.ngrams > 1 else 'token'} vectors, no layers"
 
     def language_model(self) -> LanguageModel:
-        """Describe the language-model head that goes with this base."""
+        """Make the configuration of this base's language-model head."""
         return LanguageModel(tied=self.tied)
 
     def classifier(self, classes: int, multilabel: bool = False) -> Classifier:
-        """Describe the classifier that goes with this base: one linear layer on the view that it reads."""
+        """Make the configuration of this base's default classifier: one linear layer on the view `reads`."""
         options = {"pooling": self.pooling, "causal": self.causal} if self.reads == "layers" else {}
         view = ViewConfig(name=str(self.reads), columns=self.nhid, options=options)
         return Classifier(classes=classes, views=(view,), multilabel=multilabel)
@@ -164,12 +168,12 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A head that gives every token of the vocabulary a score, at every position."""
+    """A language-model head: logits over the vocabulary at every position."""
 
     kind: ClassVar[str] = "language-model"
 
     tied: bool
-    "Read the embedding table instead of a matrix of its own."
+    "Weight tying: use the embedding table instead of its own matrix."
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -177,7 +181,7 @@ class LanguageModel:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewConfig:
-    """One view that a classifier reads: its features, and what the view itself has to know (`rehead.views`)."""
+    """One view of a classifier: its number of features, and the options of the view (`rehead.views`)."""
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"columns": (1, 2**31)}
 
@@ -188,23 +192,23 @@ class ViewConfig:
     "Number of its features."
 
     sparse: bool = False
-    "Whether the features are sparse; they then have a weight (idf) each and unit length."
+    "Whether the features are sparse; they are then weighted by idf and L2-normalised."
 
     unit: bool = False
-    "Dense features: read the direction from the mean document alone, at unit length."
+    "Dense features: centre on the mean document and L2-normalise."
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    "What the view reads by, such as pooling or max_length; checked by the view."
+    "Options of the view, such as pooling or max_length; checked by the view."
 
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.name.isidentifier():
-            raise ConfigError(f"view name {short_repr(self.name)} is not a name.")
+            raise ConfigError(f"view name {short_repr(self.name)} is not an identifier.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A linear head: every view that it reads scores every class, for a whole document, and the scores add up."""
+    """A linear classifier of documents: each of its views scores every class, and the scores are added."""
 
     kind: ClassVar[str] = "classifier"
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"classes": (1, 2**24), "dropout": (0, 0.99)}
@@ -213,26 +217,24 @@ class Classifier:
     "Number of classes."
 
     views: tuple[ViewConfig, ...]
-    "What it reads."
+    "Its inputs."
 
     multilabel: bool = False
-    "A document may have several labels, or none: each class is a yes-or-no question."
+    "Whether a document may have any number of labels; each class is then a binary decision."
 
     dropout: float = 0.0
-    "Dropout on the document's vector in training."
+    "Dropout probability of the document vector."
 
     def __post_init__(self) -> None:
-        if isinstance(self.views, list | tuple):  # of objects, as JSON has them
+        if isinstance(self.views, list | tuple):  # may hold dicts, from JSON
             views = [each if isinstance(each, ViewConfig) else from_dict(ViewConfig, each) for each in self.views]
             object.__setattr__(self, "views", tuple(views))
         check_fields(self)
         if self.classes < 2 and not self.multilabel:
-            raise ConfigError(
-                f"classes={self.classes}: a classifier needs at least two to choose from (or multilabel=True)."
-            )
+            raise ConfigError(f"classes={self.classes}: must be 2 or more, unless multilabel=True.")
         names = [view.name for view in self.views]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"views={short_repr(names)}: a classifier reads at least one view, and each once.")
+            raise ConfigError(f"views={short_repr(names)}: a classifier needs at least one view, and each only once.")
 
     def view(self, name: str) -> ViewConfig | None:
         """Find a view by its name."""
@@ -240,7 +242,7 @@ class Classifier:
 
     @property
     def neural(self) -> ViewConfig | None:
-        """The view of the own base's vectors, if the classifier reads one."""
+        """The neural view (bag or layers of its own base), if it has one."""
         return next((each for each in self.views if each.name in get_args(NeuralView)), None)
 
 
@@ -248,8 +250,8 @@ Head = LanguageModel | Classifier
 
 HEADS: dict[str, type[LanguageModel] | type[Classifier]] = {each.kind: each for each in (LanguageModel, Classifier)}
 
-# What the newer shapes have in common.
-_NEWER: dict[str, Any] = {
+# Common to all presets but `lab`.
+_MODERN: dict[str, Any] = {
     "feedforward": "swiglu",
     "positions": "rotary",
     "norm": "pre",
@@ -262,26 +264,26 @@ _NEWER: dict[str, Any] = {
 
 _NGRAMS: dict[str, Any] = {"ngrams": 3, "nbuckets": 2**18}
 
-# `lab` is the classic experiment and fixed: the defaults of the fields. `bag` is what measuring says
-# (docs/pretraining.md): 256 wide, since the step from 128 is worth 0.3 points with 100 labels and 1.1 with 17,000, at
-# 1.5 times the cost; 32,768 tokens, which are whole words mostly: 0.5 to 0.7 points over 8,192 from 500 labels on, and
-# cheaper, since texts are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same under its layers,
-# which start as the identity, so it begins as that bag. The sizes of its layers, and all of `base`, are not settled by
-# accuracy.
+# `lab` is the classic Transformer language model: the defaults of the fields, fixed. The sizes of `bag` were tuned
+# (docs/experiments/pretraining.md): nhid=256, since the step from 128 gains 0.3 points with 100 labels and 1.1 with
+# 17,000, at 1.5 times the cost; 32,768 tokens, which are mostly whole words: 0.5 to 0.7 points over 8,192 from 500
+# labels on, and cheaper, since sequences are shorter; trigrams, 0.7 and 0.1 points over bigrams. `small` has the same
+# embeddings under layers that start as the identity, so it starts as that bag. The sizes of its layers, and of `base`,
+# are not tuned.
 PRESETS: dict[str, dict[str, Any]] = {
     "lab": {"ntokens": 50_001},
-    "small": _NEWER
+    "small": _MODERN
     | _NGRAMS
     | {"ntokens": 32_768, "nhid": 256, "nlayers": 4, "nhead": 4, "ffmult": 2.5, "dropout": 0.1},
-    "base": _NEWER | {"ntokens": 32_768, "nhid": 512, "nlayers": 8, "nhead": 8, "ffmult": 2.5, "dropout": 0.1},
-    "bag": _NEWER
+    "base": _MODERN | {"ntokens": 32_768, "nhid": 512, "nlayers": 8, "nhead": 8, "ffmult": 2.5, "dropout": 0.1},
+    "bag": _MODERN
     | _NGRAMS
     | {"ntokens": 32_768, "nhid": 256, "nlayers": 0, "nhead": 1, "dropout": 0.0, "positions": "none"},
 }
 
 
 def preset(name: str, **changes: Any) -> ModelConfig:  # noqa: ANN401 (any field of ModelConfig)
-    """Make a preset's configuration, with some dials turned: `preset("lab", ntokens=100)`."""
+    """Make a preset's configuration, with some fields changed: `preset("lab", ntokens=100)`."""
     if name not in PRESETS:
         raise ConfigError(f"preset={name!r} is not known. Choose one of: {', '.join(PRESETS)}.")
     return from_dict(ModelConfig, {**PRESETS[name], **changes})
@@ -293,13 +295,13 @@ def presets() -> dict[str, ModelConfig]:
 
 
 def to_dict(config: ModelConfig | Head) -> dict[str, Any]:
-    """Turn a configuration into what JSON can hold; a head carries its kind."""
+    """Convert a configuration to a JSON-compatible dict; that of a head contains its kind."""
     fields = dataclasses.asdict(config)
     return fields if isinstance(config, ModelConfig) else {"kind": config.kind, **fields}
 
 
 def head_from_dict(fields: Any, *, complete: bool = False) -> Head:  # noqa: ANN401 (anything a JSON file may hold)
-    """Read a head's configuration back; the kind says which."""
+    """Make a head's configuration from a dict, by its kind."""
     kind = fields.get("kind") if isinstance(fields, dict) else fields
     if not isinstance(kind, str) or kind not in HEADS or kind is fields:
         raise ConfigError(f"head kind {short_repr(kind)} is not known. Expected one of: {', '.join(HEADS)}.")
@@ -307,7 +309,7 @@ def head_from_dict(fields: Any, *, complete: bool = False) -> Head:  # noqa: ANN
 
 
 def from_dict(cls: type[C], fields: Any, *, complete: bool = False) -> C:  # noqa: ANN401 (anything JSON may hold)
-    """Read a configuration back, refusing unknown and missing fields by name; `complete` allows no default."""
+    """Make a configuration from a dict; reject unknown or missing fields; `complete` requires all."""
     if not isinstance(fields, dict):
         raise ConfigError(f"{cls.__name__} is {short_repr(fields)}. Expected an object with named fields.")
     known = {each.name: each for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -328,7 +330,7 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
             if not isinstance(value, _OBJECTS[hint]):
                 raise ConfigError(f"{name}={short_repr(value)} is not {_KINDS[_OBJECTS[hint]]}.")
             continue
-        if typing.get_origin(hint) in (Union, types.UnionType):  # a choice that may be left open
+        if typing.get_origin(hint) in (Union, types.UnionType):  # X | None
             if value is None:
                 continue
             hint = get_args(hint)[0]
@@ -338,9 +340,9 @@ def check_fields(config: Any) -> None:  # noqa: ANN401 (any of the dataclasses a
                 raise ConfigError(f"{name}={short_repr(value)} is not known. Choose one of: {', '.join(choices)}.")
             continue
         if hint is not bool and not isinstance(value, bool) and isinstance(value, numbers.Integral):
-            value = int(value)  # numpy's whole numbers are fine, but JSON would not take them
+            value = int(value)  # numpy's integers are allowed, but JSON cannot hold them
             object.__setattr__(config, name, value)
-        # bool is an int to Python, but True is no width; an int is a fine float.
+        # bool is a subclass of int, but not a valid number here; an int is valid where a float is expected.
         fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
         if not fits or (hint is not bool and isinstance(value, bool)):
             raise ConfigError(f"{name}={short_repr(value)} is not {_KINDS[hint]}.")
@@ -363,6 +365,6 @@ _KINDS: dict[type, str] = {
 
 @functools.cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
+    """Return the types of a dataclass's fields."""
     hints = get_type_hints(cls)
     return {each.name: hints[each.name] for each in dataclasses.fields(cls)}

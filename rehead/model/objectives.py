@@ -15,14 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rehead.errors import UserError
 
 if TYPE_CHECKING:
-    from rehead.runs.run import Run
+    from rehead.model.model import Model
 
 Ability = Literal["generates", "fills"]
+
+
+class Pretrained(Protocol):
+    """What is asked here of a run (`rehead.runs.run.Run`)."""
+
+    model: Model
+    details: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +166,7 @@ def names_with(ability: Ability) -> list[str]:
     return [name for name, spec in OBJECTIVES.items() if getattr(spec, ability)]
 
 
-def stages_of_run(run: Run) -> list[Stage]:
+def stages_of_run(run: Pretrained) -> list[Stage]:
     """Parse the objective a run was pretrained with.
 
     A run that names none was saved from Python: with a language-model head it counts as a causal language model.
@@ -172,7 +179,7 @@ def stages_of_run(run: Run) -> list[Stage]:
     return [Stage(("causal",), 1.0)] if isinstance(run.model.head_config, LanguageModel) else []
 
 
-def last_specs(run: Run) -> tuple[ObjectiveSpec, ...]:
+def last_specs(run: Pretrained) -> tuple[ObjectiveSpec, ...]:
     """Give what the objectives of a run's last stage declare: what the run is still able to do.
 
     A later stage moves the weights away from what an earlier one taught: after `masked,causal`, masked tokens are

@@ -58,6 +58,8 @@ class Statistics(nn.Module):
 
     def of(self, view: str) -> tuple[Tensor, Tensor] | None:
         """Give mean and covariance as a view sees the documents; None where they are not known."""
+        if view not in self.views:
+            return None
         kept = self.views[view]
         assert isinstance(kept, ViewStatistics)  # noqa: S101 (for the type checker)
         return (kept.mean, kept.covariance) if self.known and bool(kept.covariance.any()) else None

@@ -12,7 +12,7 @@ which takes a quarter of a step's time, in the prefetching thread.
 Without layers, or bypassing them, inputs are sampled n-gram by n-gram and summed directly from the tables. Layers read
 a contiguous span of text instead, half of a document and at most `time` tokens; the n-grams outside it are the targets.
 
-Figures for each choice, and for what did not help, are in docs/pretraining.md.
+Figures for each choice, and for what did not help, are in docs/experiments/pretraining.md.
 
 Shapes: B documents, H hidden width, C candidates, N targets.
 """
@@ -37,8 +37,7 @@ from rehead.text.order import random_bits, shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Objective, Sums
-from rehead.views.row_sums import index_rows, sum_rows
-from rehead.views.rows import RowFinder, Rows
+from rehead.views.rows import RowFinder, Rows, index_rows, sum_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from typing import Literal
 
 from rehead.errors import UserError
 from rehead.model.config import ModelConfig, preset
-from rehead.model.dials import DialOptions
 from rehead.model.objectives import OBJECTIVES, Stage, parse_objective, specs_of
+from rehead.model.size_options import ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 from rehead.training.budget import LARGEST
@@ -21,7 +21,7 @@ SHORTEST_PAIR = 12  # tokens of a row that holds two sentences and three marks
 
 
 @dataclass(kw_only=True)
-class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
+class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOptions):
     """Pretrain a base on unlabelled text."""
 
     GROUP = "training"
@@ -90,7 +90,7 @@ class PretrainOptions(CommonOptions, DialOptions, ReadOptions, TrainingOptions):
 
 def shape_of(options: PretrainOptions, ntokens: int | None = None) -> ModelConfig:
     """Make the configuration of the model, for a vocabulary of this size; an impossible one is refused."""
-    config = preset(options.preset, **options.turned(), **({} if ntokens is None else {"ntokens": ntokens}))
+    config = preset(options.preset, **options.changed_sizes(), **({} if ntokens is None else {"ntokens": ntokens}))
     return config if options.length <= config.maxlen else dataclasses.replace(config, maxlen=options.length)
 
 

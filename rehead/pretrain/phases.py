@@ -27,7 +27,7 @@ BUILDERS: dict[str, Callable[[BuildContext], Objective]] = {
 }
 "How each of `rehead.model.objectives.OBJECTIVES` is built."
 
-DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/pretraining.md
+DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/experiments/pretraining.md
 # Tokens per step on rows of text: a short run takes smaller steps, so that there are about this many of them.
 SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
 TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown

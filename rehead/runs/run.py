@@ -241,7 +241,7 @@ def _model(
     if sick := next((name for name, each in state.items() if not each.isfinite().all()), None):
         raise DamagedError(f"{file}: {sick} holds NaN or infinity. Go back to an earlier run or checkpoint.")
     model.load_state_dict(state, assign=True)
-    if model.base.ngrams is not None and not model.base.ngrams.rows_fit():
+    if not model.base.ngram_rows_fit():
         raise DamagedError(f"{file}: base.ngrams.rows names rows that do not exist. Restore it from a copy.")
     for parameter in model.parameters():
         parameter.requires_grad_(True)

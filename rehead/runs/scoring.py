@@ -130,13 +130,13 @@ def learn_statistics(model: Model, ids: Sequence[Ints], layers_tokens: int | Non
 
     Layers read only the first of the documents, of about `layers_tokens` tokens.
     """
-    statistics, finder = model.base.statistics, RowFinder(model.base)
+    finder = RowFinder(model.base)
     frequency = np.zeros(row_count(model.base), np.int64)
     for group in EncodedTexts(ids=ids).groups(SAMPLE_TOKENS):
         frequency += np.bincount(group.distinct_rows(finder).row, minlength=len(frequency))
-    statistics.learn_frequency(frequency, len(ids))
+    model.base.learn_frequency(frequency, len(ids))
     for name in model.config.views if model.config.reads == "layers" else ("bag",):
         some = ids
         if name == "layers" and layers_tokens is not None:
             some = ids[: int(np.searchsorted(np.cumsum([len(each) for each in ids]), layers_tokens)) + 1]
-        statistics.learn_vectors(name, neural_view(model, name).read(EncodedTexts(ids=some)).matrix)
+        model.base.learn_vectors(name, neural_view(model, name).read(EncodedTexts(ids=some)).matrix)

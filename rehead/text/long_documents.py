@@ -11,15 +11,17 @@ pieces of a corpus are four arrays, computed from the lengths; ids are read only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from rehead.errors import UserError
+from rehead.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 LongRule = Literal["head", "tail", "head+tail", "windows"]
+UNLIMITED = 2**40  # tokens: longer than any document
 
 
 class Pieces(NamedTuple):
@@ -69,3 +71,21 @@ def split_long(lengths: NDArray[np.int64], limit: int, rule: LongRule) -> Pieces
         # The first window starts at the beginning, the last ends at the end, the others are evenly spaced between.
         start = window * (length - head) // np.maximum(count[document] - 1, 1)
     return Pieces(document, start, head, tail, cut)
+
+
+def cut_documents(
+    ids: Sequence[NDArray[np.int64]], max_length: int, rule: LongRule
+) -> tuple[Pieces, list[NDArray[np.int64]]]:
+    """Cut documents as the rule says: which pieces there are, and their ids."""
+    import numpy as np
+
+    pieces = split_long(np.array([len(each) for each in ids], np.int64), max_length, rule)
+    return pieces, [pieces.read(place, ids[int(document)]) for place, document in enumerate(pieces.document)]
+
+
+def check_cutting(max_length: int | None, rule: str) -> None:
+    """Refuse a limit or a rule that a run's config cannot mean."""
+    if max_length is not None and (type(max_length) is not int or not 1 <= max_length <= UNLIMITED):
+        raise ConfigError(f"max_length={max_length!r}: must be a positive number of tokens, or None.")
+    if rule not in get_args(LongRule):
+        raise ConfigError(f"long={rule!r} is not known. Choose one of: {', '.join(get_args(LongRule))}.")

@@ -6,7 +6,7 @@ is all the cost there is. One sum of squares is kept per row, not per value: the
 
 A row's first steps are damped: its sum of squares starts at `floor` times the mean over the rows of the table's first
 step. Without that, a row that is updated for the first time moves as far as one that is updated often, in the direction
-of a single document. In `document` it gave 0.3 to 0.9 points, one seed (docs/pretraining.md).
+of a single document. In `document` it gave 0.3 to 0.9 points, one seed (docs/experiments/pretraining.md).
 
 Gradients may be sparse or dense, with the same result. On a CPU every operation is deterministic to the bit.
 """

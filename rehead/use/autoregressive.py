@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rehead.model.cache import Cache
+from rehead.model.cache import KeyValueCache
 from rehead.model.model import Model
 from rehead.use.sampling import Sampler
 
@@ -40,16 +40,16 @@ def generate_tokens(
     device = model.device
     ids = torch.tensor([list(prompt)], dtype=torch.long, device=device)  # (1, T); from the first step on (B, T)
     samples = torch.arange(len(sampler.samples), device=device)
-    cache, begin = Cache(), 0
+    cache, begin = KeyValueCache(), 0
     for step in range(tokens):
         before, begin = begin, window_begin(ids.shape[1], window)
         if not cached:
             hidden = model.base(ids[:, begin:], causal=True)
         elif step == 0 or begin != before:
-            cache = Cache()
-            hidden = model.base.read_on(ids[:, begin:], cache)
+            cache = KeyValueCache()
+            hidden = model.base.forward_cached(ids[:, begin:], cache)
         else:
-            hidden = model.base.read_on(ids[:, -1:], cache)
+            hidden = model.base.forward_cached(ids[:, -1:], cache)
         logits = _next_token_logits(model, hidden[:, -1])  # (B, V)
         if step == 0:
             every = torch.zeros_like(samples)

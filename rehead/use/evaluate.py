@@ -1,4 +1,4 @@
-"""`rehead evaluate RUN LABELLED`: how good a classifier is on labelled text, class by class, and how sure it may be."""
+"""`rehead evaluate RUN LABELLED`: metrics of a classifier on labelled text, per class, with calibration error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rehead.options import CommonOptions, positional, read_options
 from rehead.text.documents import LabelledData, ReadOptions, describe_skipped
 
 if TYPE_CHECKING:
-    from rehead.finetune.measures import Measured
+    from rehead.finetune.metrics import Metrics
     from rehead.runs.run import Run
     from rehead.use.labeller import Labeller
 
-SHOWN = 12  # classes up to which the confusion matrix is printed
-NAME = 24  # characters of a class's name that are printed
+SHOWN = 12  # maximum number of classes for which the confusion matrix is printed
+NAME = 24  # maximum printed length of a class name
 
 
 @dataclass(kw_only=True)
@@ -49,58 +49,58 @@ def evaluate(options: EvaluateOptions) -> None:
     data = read_examples(options.labelled, reading, check=False)
     if not options.quiet:
         if skipped := describe_skipped(data.skipped):
-            print(f"left out: {skipped}", file=sys.stderr)
+            print(f"skipped: {skipped}", file=sys.stderr)
         if seen := _seen_before(labeller.run, data):
             print(
                 f"warning: the classifier was {seen} these texts: its results on new texts will be worse",
                 file=sys.stderr,
             )
-    measured = measure_labeller(labeller, data)
+    measured = evaluate_labeller(labeller, data)
     if options.json:
         print(json.dumps({"run": str(options.run), **dataclasses.asdict(measured)}, indent=2, ensure_ascii=False))
     else:
-        print(described(measured))
+        print(format_metrics(measured))
 
 
-def measure_labeller(labeller: Labeller, data: LabelledData) -> Measured:
-    """Predict labelled texts, and compare."""
-    from rehead.finetune.measures import measure
+def evaluate_labeller(labeller: Labeller, data: LabelledData) -> Metrics:
+    """Predict labelled texts, and compute metrics."""
+    from rehead.finetune.metrics import compute_metrics
     from rehead.finetune.targets import targets
 
     truth = targets(data, labeller.names, multilabel=labeller.multilabel)
-    return measure(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
+    return compute_metrics(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
 
 
-def described(found: Measured) -> str:
-    """Say what was measured, as tables."""
+def format_metrics(found: Metrics) -> str:
+    """Format metrics as text tables."""
     multilabel = found.confusion is None
-    exact = " (all labels of a text right)" if multilabel else ""
+    exact = " (all labels of a text correct)" if multilabel else ""
     lines = [
         f"{found.count:,} texts",
         f"accuracy           {100 * found.accuracy:6.2f} %{exact}",
         f"macro-F1           {100 * found.macro_f1:6.2f} %",
         f"log loss           {found.loss:8.4f}",
-        f"calibration error  {100 * found.calibration_error:6.2f} %  (how far probabilities are from what comes true)",
+        f"calibration error  {100 * found.calibration_error:6.2f} %  (expected calibration error, ECE)",
         "",
     ]
     wide = max([5, *(len(_cut(each.name)) for each in found.classes)])
-    lines.append(f"{'class':<{wide}}  precision  recall      F1   texts  guessed")
+    lines.append(f"{'class':<{wide}}  precision  recall      F1   texts predicted")
     lines += [
         f"{_cut(each.name):<{wide}}  {100 * each.precision:7.1f} % {100 * each.recall:5.1f} % {100 * each.f1:5.1f} %"
-        f" {each.count:>7,} {each.guessed:>8,}"
+        f" {each.count:>7,} {each.guessed:>9,}"
         for each in found.classes
     ]
     if absent := [_cut(each.name) for each in found.classes if not each.count and not each.guessed]:
-        lines += ["", f"neither there nor guessed, so not in macro-F1: {', '.join(absent)}"]
+        lines += ["", f"neither present nor predicted, so not in macro-F1: {', '.join(absent)}"]
     if found.confusion is not None and len(found.classes) > SHOWN:
-        lines += ["", f"{len(found.classes)} classes are too many for a table of confusions here: --json has it"]
+        lines += ["", f"{len(found.classes)} classes are too many to print the confusion matrix: use --json"]
     elif found.confusion is not None:
         names = [_cut(each.name) for each in found.classes]
         columns = [
             max(len(name), len(f"{max(row[place] for row in found.confusion):,}")) for place, name in enumerate(names)
         ]
         heading = "  ".join(f"{name:>{size}}" for name, size in zip(names, columns, strict=True))
-        lines += ["", "rows: what they are; columns: what they were taken for", f"{'':<{wide}}  {heading}"]
+        lines += ["", "confusion matrix (rows: true class, columns: predicted)", f"{'':<{wide}}  {heading}"]
         for name, row in zip(names, found.confusion, strict=True):
             cells = "  ".join(f"{count:>{size},}" for count, size in zip(row, columns, strict=True))
             lines.append(f"{name:<{wide}}  {cells}")
@@ -112,11 +112,11 @@ def _cut(name: str) -> str:
 
 
 def _seen_before(run: Run, data: LabelledData) -> str | None:
-    """Tell whether these very examples made the classifier what it is."""
+    """Return how the classifier used these examples, if it was trained or calibrated on them."""
     known: Any = run.details.get("examples")
     if not isinstance(known, dict):
         return None
     mine = data.fingerprint()
     if known.get("train_fingerprint") == mine:
         return "trained on"
-    return "calibrated on, or chosen by," if known.get("valid_fingerprint") == mine else None
+    return "calibrated or selected on" if known.get("valid_fingerprint") == mine else None

@@ -1,17 +1,17 @@
-"""Which words carried a decision: what the classifier would say without each of them.
+"""Explain predictions by word occlusion: how the score of a label changes without each word.
 
     first = explain(labeller, ["What a dull film."])[0]
     first.label, first.probability                                        # negative, 0.93
     [(first.text[each.begin : each.end], each.weight) for each in first.words]   # … ("dull", 2.1) …
 
-A word's weight is by how much the label's log-odds fall when the word is taken out. So it is towards the label if it is
-above 0, and against it if below; 0.7 halves the odds. Weights do not add up to the log-odds: words work together.
+A word's weight is the drop of the label's log-odds when the word is removed: positive if it supports the label,
+negative if it opposes it; 0.7 halves the odds. Weights do not add up to the log-odds, since words interact.
 
-Where no layer reads, a word is taken out wherever it stands in the text, and its places share what that does: such a
-classifier reads which words there are, and one "great" of two would not be missed. Layers read each where it stands.
+In views without word order, all occurrences of a word are removed together, and share the drop equally: such a view is
+a bag of words, and the second "great" of two would not be missed. In layers each occurrence is removed by itself.
 
-Checked by deleting: without its heaviest words a text loses its label far sooner than without random ones. How other
-ways fare that were tried: docs/explaining.md, bench/explain.py.
+Evaluated by deletion: removing the words with the largest weights changes the prediction far sooner than removing
+random ones. For the alternatives that were tried, see docs/experiments/explaining.md and bench/explain.py.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text, and what it did."""
+    """A word of a text, with its weight."""
 
     begin: int
     end: int
-    "Where it stands in the text, in characters; the end is exclusive."
+    "Span in the text, in characters; the end is exclusive."
     weight: float
-    "By how much the label's log-odds fall without it: towards the label (above 0), or against it."
+    "Drop of the label's log-odds without it: positive if it supports the label, negative if it opposes it."
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A text, the label that is explained, and all its words in their order."""
+    """The explanation of a label of a text: all its words, in order."""
 
     text: str
     label: str
     probability: float
     words: list[Word]
     given: str | None = None
-    "What the text is given, where that is not the label that is explained."
+    "The predicted label, if another one is explained."
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as JSON holds it. Places are in characters (code points), and each word stands there itself, too."""
+        """Convert to a JSON-compatible dict. Spans are in characters (code points); each word is included as text."""
         words = [{"word": self.text[each.begin : each.end], **asdict(each)} for each in self.words]
         return {"text": self.text, "label": self.label, "probability": self.probability, "words": words}
 
@@ -64,19 +64,19 @@ class Explanation:
 def explain(
     labeller: Labeller, texts: Sequence[str], *, label: str | None = None, progress: Callable[[], None] = lambda: None
 ) -> list[Explanation]:
-    """Explain the label of each text, or what speaks for and against the one that is named.
+    """Explain the predicted label of each text, or the given `label`.
 
-    Where a text may have several labels, it is the likeliest of those it is given; of all, if it is given none.
-    `progress` is called again and again while layers read; an exception it raises ends the work.
+    Multilabel: the most probable of the predicted labels; of all labels, if none is predicted. `progress` is called
+    repeatedly while layers run; an exception that it raises aborts.
     """
     if label is not None and label not in labeller.names:
         raise UserError(f"there is no label {short_repr(label)}. Choose one of: {', '.join(labeller.names)}.")
     probabilities = labeller.probabilities(texts)
-    given = labeller.labels(probabilities)
+    predicted = labeller.labels(probabilities)
     explanations = []
-    for text, row, labels in zip(texts, probabilities, given, strict=True):
-        among = [label] if label is not None else [*(labels or labeller.names)]
-        chosen = max((labeller.names.index(name) for name in among), key=lambda place: row[place])
+    for text, row, labels in zip(texts, probabilities, predicted, strict=True):
+        candidates = [label] if label is not None else [*(labels or labeller.names)]
+        chosen = max((labeller.names.index(name) for name in candidates), key=lambda place: row[place])
         spans, weights = word_weights(labeller, text, chosen, progress)
         words = [Word(*span, float(weight)) for span, weight in zip(spans, weights, strict=True)]
         explanations.append(Explanation(text, labeller.names[chosen], float(row[chosen]), words))
@@ -86,17 +86,19 @@ def explain(
 def word_weights(
     labeller: Labeller, text: str, label: int, progress: Callable[[], None] = lambda: None
 ) -> tuple[list[Span], NDArray[np.float64]]:
-    """Find the words of a text, and what each does to a label's log-odds."""
+    """Find the words of a text, and the weight of each for a label."""
     run = labeller.run
     if run.tokenizer is None:
-        raise UserError("this classifier has no tokenizer, so it cannot read a text. Save one beside its weights.")
+        raise UserError(
+            "the classifier has no tokenizer, so it cannot read text. Save tokenizer.json with its weights."
+        )
     encoded, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
     document = EncodedTexts([text], ids=[np.array(encoded, np.int64)])
     numbers: dict[str, int] = {}
     word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
     touch = align_tokens(tokens, spans)
-    # A view that ignores order loses a word wherever it stands; one that does not loses it at one place.
+    # A view without word order loses all occurrences of a word; one with word order loses a single occurrence.
     everywhere = Groups(touch.token, word[touch.word], len(numbers))
     in_place = Groups(touch.token, touch.word, len(spans))
     head, bias = classifier_head(run.model), classifier_head(run.model).bias.detach().cpu().double().numpy()
@@ -110,27 +112,27 @@ def word_weights(
         else:
             by_word += scores
     whole = by_word[0] + by_place[0]
-    weights = _shared(fall(by_word + by_place[0], label, multilabel=labeller.multilabel), word)
+    weights = _split_equally(log_odds_drop(by_word + by_place[0], label, multilabel=labeller.multilabel), word)
     if by_place.any():
-        weights = weights + fall(by_place - by_place[0] + whole, label, multilabel=labeller.multilabel)
+        weights = weights + log_odds_drop(by_place - by_place[0] + whole, label, multilabel=labeller.multilabel)
     return spans, weights
 
 
-def fall(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
-    """Say by how much a label's log-odds fall from the first row of scores (1 + G, K) to each of the others: (G,)."""
+def log_odds_drop(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
+    """Compute the drop of a label's log-odds from the first row of scores (1 + G, K) to each other row: (G,)."""
     odds = log_odds(scores, label, multilabel=multilabel)
     lost: NDArray[np.float64] = odds[0] - odds[1:]
     return lost
 
 
-def _shared(together: NDArray[np.float64], word: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Share out what different words do among the places where they stand."""
-    shares: NDArray[np.float64] = (together / np.maximum(np.bincount(word, minlength=len(together)), 1))[word]
-    return shares
+def _split_equally(weights: NDArray[np.float64], word: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Split the weight of each distinct word equally among its occurrences."""
+    split: NDArray[np.float64] = (weights / np.maximum(np.bincount(word, minlength=len(weights)), 1))[word]
+    return split
 
 
 def log_odds(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
-    """Give log(p / (1 - p)) of a label, out of scores (N, K): (N,)."""
+    """Compute the log-odds log(p / (1 - p)) of a label from scores (N, K): (N,)."""
     if multilabel:
         return scores[:, label]
     others = np.delete(scores, label, axis=1)

@@ -16,7 +16,7 @@ from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import print_note, read_stdin, results_console
 from rehead.text.tokenizer import MASK
-from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
+from rehead.use.abilities import check_ability, predicts_one_before, training_length
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -63,10 +63,10 @@ def fill(options: FillOptions) -> None:
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, "fills", "predict masked words")
+    tokenizer = check_ability(run, options.run, "fills", "predict masked words")
     ids = mask_ids(tokenizer, text)
-    window = longest_read(run)
-    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_the_next(run), window=window)
+    window = training_length(run)
+    guesses = guess(run.model, tokenizer, ids, top=options.top, one_before=predicts_one_before(run), window=window)
     likeliest = iter([mask[0].id for mask in guesses])
     filled = tokenizer.decode(next(likeliest) if each == tokenizer.mask else each for each in ids)
     if options.json:

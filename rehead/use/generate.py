@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import print_note, read_stdin
+from rehead.use.abilities import check_ability, training_length
 from rehead.use.cores import one_core
-from rehead.use.learnt import check_it_learnt, longest_read
 
 if TYPE_CHECKING:
     from rehead.model.model import Model
@@ -87,8 +87,8 @@ def generate(options: GenerateOptions) -> None:
     from rehead.runs.run import load
 
     run = load(options.run)
-    tokenizer = check_it_learnt(run, options.run, "generates", "continue a text")
-    ids, window = prompt_ids(tokenizer, prompt), longest_read(run)
+    tokenizer = check_ability(run, options.run, "generates", "continue a text")
+    ids, window = prompt_ids(tokenizer, prompt), training_length(run)
     show: Callable[[int, str, bool], None] = (lambda *_: None) if options.json else Printer(prompt, options.n)
     with one_core():
         samples = generate_samples(

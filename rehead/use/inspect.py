@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rehead.errors import UserError
-from rehead.model.accounting import BYTES, WHOLE, Account, Work, Workload, account, check, work
+from rehead.model.accounting import BYTES, MODELS, Account, Work, Workload, account, check, work
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, preset, to_dict
-from rehead.model.dials import DIALS, DialOptions
+from rehead.model.size_options import SIZES, ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.terminal import results_console
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 WIDE = 140  # terminal columns from which formulas and numbers are printed side by side
 PresetName = Literal["lab", "small", "base", "bag"]
+DEFAULT_PRESET = "bag"  # that of pretraining
 
 
 @dataclass
-class InspectOptions(CommonOptions, DialOptions):
+class InspectOptions(CommonOptions, ModelSizeOptions):
     """Count the parameters of a run or a preset; plot its attention mask, positions and attention weights."""
 
     GROUP = "model"
@@ -36,7 +37,7 @@ class InspectOptions(CommonOptions, DialOptions):
     "Run to inspect (default: none; --preset is shown)."
 
     preset: PresetName | None = None
-    "Model architecture to show when no run is given: lab, small, base or bag (default: small)."
+    "Model architecture to show when no run is given: lab, small, base or bag (default: bag)."
 
     vocab: int | None = flag(None, metavar="N")
     "Vocabulary size (default: the preset's)."
@@ -72,7 +73,7 @@ def inspect(options: InspectOptions) -> None:
     costs = work(config, classifier, workload)
     _check(counted)
     drawn = [] if options.plots is None else _draw(options, options.plots, config, run)  # before anything is printed
-    title = f"run {options.run}" if run else f"preset {options.preset or 'small'}"
+    title = f"run {options.run}" if run else f"preset {options.preset or DEFAULT_PRESET}"
     if options.json:
         print(json.dumps(as_json(title, counted, workload, costs, run), indent=2, ensure_ascii=False))
     else:
@@ -92,7 +93,7 @@ def _open(options: InspectOptions) -> Run | None:
         if options.text is not None:
             raise UserError("--text needs a run with a tokenizer and weights: rehead inspect RUN --text ...")
         return None
-    for name in ("preset", "vocab", *DIALS):
+    for name in ("preset", "vocab", *SIZES):
         if getattr(options, name) is not None:
             raise UserError(f"--{name} applies to presets only, but a run is given: {options.run}. Drop one of them.")
     from rehead.runs.run import load
@@ -110,7 +111,7 @@ def _shapes(options: InspectOptions, run: Run | None) -> tuple[ModelConfig, Clas
     """Return the configurations of the base and of the two heads to count; a run's own head as it is."""
     if run is None:
         vocabulary = {} if options.vocab is None else {"ntokens": options.vocab}
-        config, head = preset(options.preset or "small", **vocabulary, **options.turned()), None
+        config, head = preset(options.preset or DEFAULT_PRESET, **vocabulary, **options.changed_sizes()), None
     else:
         config, head = run.model.config, run.model.head_config
     classes = 2 if options.classes is None else options.classes
@@ -131,7 +132,7 @@ def _check(counted: Account) -> None:
     from rehead.model.model import Model
 
     heads: tuple[Head, Head] = (counted.language_model, counted.classifier)
-    for whole, head in zip(WHOLE, heads, strict=True):
+    for whole, head in zip(MODELS, heads, strict=True):
         with torch.device("meta"):
             check(counted, Model(counted.config, head), whole)
 
@@ -184,7 +185,7 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
         f"ntokens {config.ntokens:,}, classes {counted.classifier.classes}"
     )
     console.print(_parameter_table(counted, wide=console.width >= WIDE))
-    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in WHOLE)
+    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in MODELS)
     console.print(f"Checked: the live modules hold exactly {whole} parameters.")
     if run is not None and run.model.head_config is not None:
         console.print(f"This run has a {run.model.head_config.kind} head.")
@@ -198,7 +199,7 @@ def _parameter_table(counted: Account, *, wide: bool) -> Table:
     for name in ("parameters", "of the LM", "of the classifier", "float32"):
         table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
     for row in counted.rows:
-        shares = [_percent(row.count / counted.total(whole)) if whole in row.models else "" for whole in WHOLE]
+        shares = [_percent(row.count / counted.total(whole)) if whole in row.models else "" for whole in MODELS]
         symbols, numbers = row.formula.symbols, row.formula.numbers
         table.add_row(
             ("  " if row.level == "part" and row.times > 1 else "") + row.part,

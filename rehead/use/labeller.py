@@ -1,10 +1,10 @@
-"""A classifier at work: texts in, probabilities and labels out. What predicting, explaining and serving share.
+"""A loaded classifier: texts in, probabilities and labels out. Shared by predict, evaluate, explain and serve.
 
     labeller = Labeller.open("runs/classifier")
     given = labeller.probabilities(["What a film!"])  # (1, K)
     labeller.labels(given)                            # [("positive",)]
 
-Everything is chosen as fine-tuning has settled it: calibrated probabilities, and of several labels their thresholds.
+Probabilities are calibrated, and multilabel thresholds are those tuned in fine-tuning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.finetune.measures import guesses
+from rehead.finetune.metrics import predicted_labels
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities, encode, encoded_probabilities
@@ -31,7 +31,7 @@ Labels = tuple[str, ...]
 
 @dataclass
 class Labeller:
-    """A run that gives texts labels."""
+    """A classifier run, ready to label texts."""
 
     run: Run
     names: list[str]
@@ -39,19 +39,21 @@ class Labeller:
     multilabel: bool
     "Whether a text may have any number of labels."
     thresholds: NDArray[np.float64] | None
-    "Of several labels: the probability from which on each is given; None: one half."
+    "Multilabel only: the decision threshold of each label; None: 0.5."
 
     @classmethod
     def open(cls, path: str | Path) -> Labeller:
-        """Load the run; say what it is, if it is no classifier."""
+        """Load a run; raise if it is not a classifier."""
         run = load(path)
         if run.labels is None:
-            raise UserError(f"{path} is no classifier: it has no labels. Make one of it with rehead finetune --from.")
+            raise UserError(
+                f"{path} is not a classifier: it has no labels. Make one with rehead finetune --from {path}."
+            )
         return cls.of(run)
 
     @classmethod
     def of(cls, run: Run) -> Labeller:
-        """Take a run that is loaded already, and has labels."""
+        """Wrap a loaded run, which has labels."""
         names, head = run.labels or [], run.model.head_config
         thresholds = run.details.get("thresholds")
         given = None if thresholds is None else np.array(thresholds, np.float64)
@@ -62,28 +64,27 @@ class Labeller:
         return cls(run, list(names), isinstance(head, Classifier) and head.multilabel, given)
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Give the probability of each label for each text: (N, K). They sum to 1, unless there may be several."""
+        """Predict the probability of each label for each text: (N, K). Rows sum to 1, unless multilabel."""
         return class_probabilities(self.run, texts)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        """Tokenize texts on all cores: the first half of `probabilities`, for a thread of its own."""
+        """Tokenise texts on all cores: the first half of `probabilities`, which can run in its own thread."""
         return encode(self.run, texts)
 
     def probabilities_of(self, texts: EncodedTexts) -> NDArray[np.float32]:
-        """Give the probability of each label for texts that are tokenized already: (N, K)."""
+        """Predict the probability of each label for tokenised texts: (N, K)."""
         return encoded_probabilities(self.run, texts)
 
-    def labels(self, probabilities: NDArray[Any], sure: float = 0.0) -> list[Labels | None]:
-        """Choose labels by their probabilities (N, K); None for a text of which the classifier is less than `sure`.
+    def labels(self, probabilities: NDArray[Any], min_confidence: float = 0.0) -> list[Labels | None]:
+        """Decide labels by probabilities (N, K); None for a text below `min_confidence`.
 
-        Of one label each, it is as sure as the probability of the likeliest one. Of several, as sure as it is of the
-        one it doubts most: the larger of the probabilities that it is there and that it is not.
+        Confidence is the probability of the predicted class; multilabel: the minimum of max(p, 1 − p) over the labels.
         """
-        chosen = guesses(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
+        chosen = predicted_labels(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
         if self.multilabel:
             found = [tuple(self.names[place] for place in np.flatnonzero(row)) for row in chosen]
             confidence = np.maximum(probabilities, 1 - probabilities).min(1, initial=1.0)
         else:
             found = [(self.names[place],) for place in chosen]
             confidence = probabilities.max(1, initial=0.0)
-        return [labels if each >= sure else None for labels, each in zip(found, confidence, strict=True)]
+        return [labels if each >= min_confidence else None for labels, each in zip(found, confidence, strict=True)]

@@ -13,7 +13,7 @@ from rehead.figures import COLOURS, INK, new_figure, style
 from rehead.model.config import ModelConfig
 from rehead.model.masks import square_mask
 from rehead.model.model import Model
-from rehead.model.positions import Learned, rotary_turns, sinusoidal_table
+from rehead.model.positions import Learned, rotary_cos_sin, sinusoidal_table
 from rehead.runs.run import Run
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _position_values(config: ModelConfig, model: Model | None) -> tuple[Tensor, 
         return sinusoidal_table(MAX_POSITIONS, config.nhid), "sinusoidal positions", "hidden dimension"
     if config.positions == "rotary":
         width = config.nhid // config.nhead
-        cosine, _ = rotary_turns(torch.arange(MAX_POSITIONS)[None], width)
+        cosine, _ = rotary_cos_sin(torch.arange(MAX_POSITIONS)[None], width)
         return cosine[0, 0, :, : width // 2], "rotary positions: cosine of the angle", "pair of dimensions of a head"
     learned = None if model is None else model.base.positions
     if not isinstance(learned, Learned):
@@ -183,7 +183,7 @@ def _vectors(values: Tensor, config: ModelConfig) -> Tensor:
     """Return the vectors to compare; for rotary positions, the cosines and sines of the angles."""
     if config.positions != "rotary":
         return values
-    cosine, sine = rotary_turns(torch.arange(len(values))[None], config.nhid // config.nhead)
+    cosine, sine = rotary_cos_sin(torch.arange(len(values))[None], config.nhid // config.nhead)
     return torch.cat((cosine[0, 0], sine[0, 0]), dim=1)
 
 

@@ -1,8 +1,8 @@
-"""`rehead predict RUN FILE`: labels and probabilities for any number of texts, in the order in which they come.
+"""`rehead predict RUN FILE`: labels and probabilities for any number of texts, in input order.
 
-Rows are read, cut into tokens and labelled in groups, the next group read while this one is computed; nothing but two
-groups is in memory. Which rows are in a group depends on the rows alone, so an interrupted run that goes on computes
-what it would have computed: the file comes out the same to the byte.
+Rows are read, tokenised and classified in groups; the next group is read while the current one is computed, so that two
+groups are in memory. Group boundaries depend on the rows alone, so a resumed prediction computes the same groups: its
+file is identical byte for byte.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 GROUP_TEXTS, GROUP_CHARACTERS = 1024, 1 << 19  # whichever comes first
 PAGE = ".html"
-EXPLANATION, DOUBT = "explanation", "uncertainty"  # columns
-NOTHING, NO_LABEL = "(empty text)", "(no label)"  # how they are counted
-SHOWN = 12  # labels that are counted for the user, at most
+EXPLANATION, UNCERTAINTY = "explanation", "uncertainty"  # columns
+EMPTY_TEXT, NO_LABEL = "(empty text)", "(no label)"  # names in the summary
+SHOWN = 12  # maximum number of labels in the summary
 
 
 @dataclass(kw_only=True)
@@ -88,7 +88,7 @@ class PredictOptions(CommonOptions, ReadOptions):
     overwrite: bool = False
     "Replace an existing output file."
 
-    # Labels are given here, not read.
+    # Options of labelled input, which do not apply.
     label_column: str | None = field(default=None, init=False)
     single_label: bool = field(default=False, init=False)
 
@@ -106,7 +106,7 @@ def predict(options: PredictOptions) -> int:
     if options.explain_label is not None and options.explain_label not in labeller.names:
         raise UserError(f"--explain-label {options.explain_label}: choose one of {', '.join(labeller.names)}.")
     reading = read_options(options, ReadOptions)
-    records = Records(_given(options), reading)
+    records = Records(_input(options), reading)
     if options.out is not None and any(_same_file(options.out, each.path) for each in records.texts.files):
         raise UserError(f"--out {options.out} is the input file. Choose another name.")
     if not options.quiet and (kind := records.looks_like()):
@@ -119,16 +119,16 @@ def predict(options: PredictOptions) -> int:
     if options.explain and shown and (options.out is None or options.out.suffix.lower() == PAGE):
         return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
-    more = (*([DOUBT] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
+    more = (*([UNCERTAINTY] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
     layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more)
     if options.most_uncertain is not None:
         counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
     elif options.out is None:
         counts = _to_standard_output(labeller, records, layout, options)
     else:
-        asked = _asked(options, reading, layout)
+        settings = _settings(options, reading, layout)
         try:
-            counts = _to_file(labeller, records, layout, options, asked, compressed=compressed)
+            counts = _to_file(labeller, records, layout, options, settings, compressed=compressed)
         except Stopped as stopped:
             return report_stop(stopped.signum)
     _summarise(options, records, counts, layout)
@@ -137,24 +137,24 @@ def predict(options: PredictOptions) -> int:
 
 @dataclass
 class Group:
-    """Some rows that stand behind each other, and what is known when they have been read."""
+    """Consecutive rows, and the state of reading after them."""
 
     records: list[Record]
     end: int
-    "Rows read, these among them."
+    "Number of rows read so far, including these."
     digest: str
-    "Of all these rows."
+    "Digest of all rows read so far."
     bytes_read: int
     texts: EncodedTexts | None = None
-    "Those that are not empty, tokenized."
+    "The texts that are not empty, tokenised."
 
 
-def labelled_groups(
+def predict_groups(
     labeller: Labeller, records: Records, done: Mapping[str, Any] | None = None, *, quiet: bool = False
 ) -> Iterator[tuple[Group, NDArray[np.float32]]]:
-    """Read rows and give each group of them with the probabilities of its texts that are not empty, (n, K).
+    """Yield each group of rows with the probabilities of its texts that are not empty, (n, K).
 
-    `done` says where to go on: behind so many rows, which must have this digest.
+    `done` is the state of an interrupted prediction: rows to skip, and their digest.
     """
     from rehead.progress import progress
     from rehead.training.prefetch import prefetch
@@ -191,7 +191,7 @@ def labelled_groups(
 
 
 def _groups(records: Records) -> Iterator[Group]:
-    """Cut rows into groups, by themselves alone: going on later, they are cut at the same places."""
+    """Cut rows into groups; the boundaries depend on the rows alone, so that a resumed prediction has the same."""
     digest = hashlib.sha256()
     group: list[Record] = []
     end = characters = 0
@@ -207,30 +207,30 @@ def _groups(records: Records) -> Iterator[Group]:
         yield Group(group, end + len(group), digest.hexdigest(), records.texts.bytes_read)
 
 
-def said_of(
+def make_predictions(
     group: Group,
-    shares: NDArray[np.float32],
+    probabilities: NDArray[np.float32],
     labeller: Labeller,
     options: PredictOptions,
     layout: Layout | None = None,
 ) -> list[Prediction]:
-    """Say what the rows of a group are, by their probabilities; explanations as a row holds them, or as they are."""
-    sure = 0.0 if options.threshold is None else options.threshold
-    known = zip(labeller.labels(shares, sure), shares.tolist(), strict=True)
+    """Make the predictions of a group from its probabilities; `layout` formats explanations for the output file."""
+    min_confidence = 0.0 if options.threshold is None else options.threshold
+    known = zip(labeller.labels(probabilities, min_confidence), probabilities.tolist(), strict=True)
     texts = [each.text for each in group.records if each.text] if options.explain else []
     why = iter(_explanations(labeller, texts, options.explain_label))
-    said = []
+    predictions = []
     for record in group.records:
         if not record.text:
-            said.append(Prediction(None, None))
+            predictions.append(Prediction(None, None))
             continue
         labels, each = next(known)
         row = Prediction((options.unsure,) if labels is None else labels, each)
         if options.explain:
             reason = next(why)
             row.more[EXPLANATION] = reason if layout is None else explanation_field(reason, layout.format)
-        said.append(row)
-    return said
+        predictions.append(row)
+    return predictions
 
 
 def _explanations(labeller: Labeller, texts: list[str], label: str | None) -> list[Explanation]:
@@ -240,7 +240,7 @@ def _explanations(labeller: Labeller, texts: list[str], label: str | None) -> li
 
 
 def _show_explanations(labeller: Labeller, records: Records, options: PredictOptions) -> int:
-    """Show explanations to people: on standard output, or as a page."""
+    """Show explanations in colour on standard output, or write them as an HTML page."""
     from rehead.use.highlight import page, print_explanations
 
     if options.resume:
@@ -248,10 +248,10 @@ def _show_explanations(labeller: Labeller, records: Records, options: PredictOpt
     counts: Counter[str] = Counter()
 
     def explanations() -> Iterator[Explanation]:
-        for group, shares in labelled_groups(labeller, records, quiet=options.quiet or options.out is None):
-            said = said_of(group, shares, labeller, options)
-            _count(counts, said)
-            for each in said:
+        for group, probabilities in predict_groups(labeller, records, quiet=options.quiet or options.out is None):
+            predictions = make_predictions(group, probabilities, labeller, options)
+            _count(counts, predictions)
+            for each in predictions:
                 if each.labels is not None:
                     why = each.more[EXPLANATION]
                     given = None if why.label in each.labels else "|".join(each.labels) or NO_LABEL
@@ -271,24 +271,28 @@ def _show_explanations(labeller: Labeller, records: Records, options: PredictOpt
 def _most_uncertain(
     labeller: Labeller, records: Records, layout: Layout, options: PredictOptions, *, compressed: bool
 ) -> Counter[str]:
-    """Read everything, and write the rows that are worth a label."""
+    """Read all texts, and write the rows to label next."""
     import numpy as np
 
-    from rehead.use.uncertain import CANDIDATES, Doubtful, choose, doubt
+    from rehead.use.uncertain import CANDIDATES, MostUncertain, choose, uncertainty
 
     if options.out is not None:
-        check_out(options.out, overwrite=options.overwrite)  # before the work
+        check_out(options.out, overwrite=options.overwrite)  # before the computation
     wanted = options.most_uncertain or 0
-    doubtful = Doubtful(CANDIDATES * wanted)
-    for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
-        doubtful.add([each for each in group.records if each.text], shares, doubt(shares, labeller))
-    chosen = choose(doubtful.found(), labeller, wanted)
+    uncertain = MostUncertain(CANDIDATES * wanted)
+    for group, probabilities in predict_groups(labeller, records, quiet=options.quiet):
+        uncertain.add(
+            [each for each in group.records if each.text], probabilities, uncertainty(probabilities, labeller)
+        )
+    chosen = choose(uncertain.found(), labeller, wanted)
     group = Group([each.record for each in chosen], len(chosen), "", 0)
-    shares = np.array([each.probabilities for each in chosen], np.float32).reshape(len(chosen), len(labeller.names))
-    said = said_of(group, shares, labeller, options, layout)
-    for each, row in zip(chosen, said, strict=True):
-        row.more[DOUBT] = round(each.doubt, 6)
-    rows = layout.header() + "".join(map(layout.row, group.records, said))
+    probabilities = np.array([each.probabilities for each in chosen], np.float32).reshape(
+        len(chosen), len(labeller.names)
+    )
+    predictions = make_predictions(group, probabilities, labeller, options, layout)
+    for each, row in zip(chosen, predictions, strict=True):
+        row.more[UNCERTAINTY] = round(each.uncertainty, 6)
+    rows = layout.header() + "".join(map(layout.row, group.records, predictions))
     if options.out is None:
         _put(rows)
     else:
@@ -296,22 +300,22 @@ def _most_uncertain(
             out.append(encoded(rows, compressed=compressed))
             out.finish()
     counts: Counter[str] = Counter()
-    _count(counts, said)
+    _count(counts, predictions)
     return counts
 
 
 def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, options: PredictOptions) -> Counter[str]:
     counts: Counter[str] = Counter()
     _put(layout.header())
-    for group, shares in labelled_groups(labeller, records, quiet=options.quiet):
-        said = said_of(group, shares, labeller, options, layout)
-        _put("".join(map(layout.row, group.records, said)))
-        _count(counts, said)
+    for group, probabilities in predict_groups(labeller, records, quiet=options.quiet):
+        predictions = make_predictions(group, probabilities, labeller, options, layout)
+        _put("".join(map(layout.row, group.records, predictions)))
+        _count(counts, predictions)
     return counts
 
 
 def _put(text: str) -> None:
-    """Write rows to standard output, in UTF-8 as files are, whatever the terminal speaks."""
+    """Write rows to standard output in UTF-8, whatever the encoding of the terminal."""
     sys.stdout.flush()
     sys.stdout.buffer.write(encoded(text, compressed=False))
     sys.stdout.buffer.flush()
@@ -322,22 +326,22 @@ def _to_file(
     records: Records,
     layout: Layout,
     options: PredictOptions,
-    asked: dict[str, Any],
+    settings: dict[str, Any],
     *,
     compressed: bool,
 ) -> Counter[str]:
-    """Write the file, or go on with it; heed signals where it can be gone on with."""
+    """Write the output file, or resume it; a signal stops between groups, so that it can be resumed."""
     from rehead.training.stopping import Stopped, stop_signals
 
     assert options.out is not None  # noqa: S101 (for the type checker)
-    begun = Unfinished(options.out, asked, resume=options.resume, overwrite=options.overwrite)
+    begun = Unfinished(options.out, settings, resume=options.resume, overwrite=options.overwrite)
     with stop_signals() as told, begun as out:
         counts = Counter(out.state["counts"] if out.state else {})
         before = "" if out.size else layout.header()
-        for group, shares in labelled_groups(labeller, records, out.state, quiet=options.quiet):
-            said = said_of(group, shares, labeller, options, layout)
-            _count(counts, said)
-            rows = before + "".join(map(layout.row, group.records, said))
+        for group, probabilities in predict_groups(labeller, records, out.state, quiet=options.quiet):
+            predictions = make_predictions(group, probabilities, labeller, options, layout)
+            _count(counts, predictions)
+            rows = before + "".join(map(layout.row, group.records, predictions))
             before = ""
             state = {"rows": group.end, "digest": group.digest, "counts": dict(counts)}
             out.append(encoded(rows, compressed=compressed), state)
@@ -349,10 +353,10 @@ def _to_file(
     return counts
 
 
-def _count(counts: Counter[str], said: list[Prediction]) -> None:
-    for each in said:
+def _count(counts: Counter[str], predictions: list[Prediction]) -> None:
+    for each in predictions:
         if each.probabilities is None:
-            counts[NOTHING] += 1
+            counts[EMPTY_TEXT] += 1
         else:
             counts.update(each.labels or (NO_LABEL,))
 
@@ -379,7 +383,7 @@ def _check(options: PredictOptions) -> None:
         raise UserError("--resume continues a file. Name it with --out.")
 
 
-def _given(options: PredictOptions) -> str:
+def _input(options: PredictOptions) -> str:
     if options.file is not None:
         return options.file
     if sys.stdin.isatty():
@@ -387,8 +391,8 @@ def _given(options: PredictOptions) -> str:
     return "-"
 
 
-def _asked(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dict[str, Any]:
-    """Collect what decides over the bytes that come out, but for the rows, by the name that the user knows it by."""
+def _settings(options: PredictOptions, reading: ReadOptions, layout: Layout) -> dict[str, Any]:
+    """Collect everything but the input that determines the output, by flag: a resumed prediction must have the same."""
     import rehead
     from rehead.disk import sha256
 
@@ -410,15 +414,15 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def _summarise(options: PredictOptions, records: Records, counts: Counter[str], layout: Layout | None = None) -> None:
-    """Say what came out: on standard output, unless that holds the rows. A table on a terminal shows it itself."""
-    said = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
+    """Print the label counts: on standard output, or on standard error if that holds the rows (and is no terminal)."""
+    summary = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(SHOWN))
     more = f" and {len(counts) - SHOWN} more" if len(counts) > SHOWN else ""
     if options.out is not None:
-        print(f"{options.out}: {said or 'no text'}{more}")
+        print(f"{options.out}: {summary or 'no text'}{more}")
     if options.quiet:
         return
     if options.out is None and (layout is None or not sys.stdout.isatty()):
-        print(f"{said or 'no text'}{more}", file=sys.stderr)
+        print(f"{summary or 'no text'}{more}", file=sys.stderr)
     if layout is not None and (renamed := layout.renamed()):
         what = ", ".join(f"{name} is {used}" for name, used in renamed.items())
         print(
@@ -426,4 +430,4 @@ def _summarise(options: PredictOptions, records: Records, counts: Counter[str], 
             file=sys.stderr,
         )
     if skipped := describe_skipped(records.skipped):
-        print(f"left out: {skipped}", file=sys.stderr)
+        print(f"skipped: {skipped}", file=sys.stderr)

@@ -1,14 +1,14 @@
-"""What to label next: texts of which the classifier knows least, and no two alike.
+"""Active learning: choose texts to label next, by uncertainty sampling with diversity.
 
-Labels teach most where the classifier is in doubt. But the most doubtful texts are often of one kind, and a hundred
-labels for it teach little more than ten. So of ten times as many doubtful texts as are wanted, those are taken that lie
-apart: again and again the one that has the most doubt times distance from all that were taken, by the direction of the
-vector that the base gives them. Texts that are the same but for white space are taken once.
+Labels of uncertain texts are the most informative. But the most uncertain texts are often similar, and a hundred labels
+for one kind of text add little over ten. So from ten times as many uncertain texts as requested, a diverse subset is
+selected greedily: each time the text with the largest product of uncertainty and cosine distance to the nearest
+selected one, by the base's document vectors. Texts that differ only in white space are selected once.
 
-How much doubt there is, from 0 to 1: of one label each, how close the two likeliest are; of several labels, how close
-the closest is to its threshold. Whether labels so chosen are worth more than random ones, docs/predicting.md says.
+Uncertainty is from 0 to 1: single-label, 1 − margin of the two most probable classes; multilabel, how close the closest
+probability is to its threshold. docs/experiments/active-learning.md compares this with random sampling.
 
-Shapes: N texts, K labels, H width of a vector.
+Shapes: N texts, K labels, H size of a vector.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-CANDIDATES = 10  # for each that is wanted
+CANDIDATES = 10  # per text requested
 
 
-def doubt(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
-    """Tell how little the classifier knows of each text, by its probabilities (N, K): from 0 to 1, (N,)."""
+def uncertainty(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
+    """Compute the uncertainty of each text, from 0 to 1, by its probabilities (N, K): (N,)."""
     given = probabilities.astype(np.float64)
     if labeller.multilabel:
-        least = np.full(given.shape[1], 0.5) if labeller.thresholds is None else labeller.thresholds
-        least = np.clip(least, 1e-9, 1 - 1e-9)
-        closest: Floats = np.where(given < least, given / least, (1 - given) / (1 - least)).max(1, initial=0.0)
+        thresholds = np.full(given.shape[1], 0.5) if labeller.thresholds is None else labeller.thresholds
+        thresholds = np.clip(thresholds, 1e-9, 1 - 1e-9)
+        closeness = np.where(given < thresholds, given / thresholds, (1 - given) / (1 - thresholds))
+        closest: Floats = closeness.max(1, initial=0.0)
         return closest
     if given.shape[1] < 2:
         return np.zeros(len(given))
@@ -50,19 +51,19 @@ def doubt(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
 
 @dataclass(order=True)
 class Candidate:
-    """A text that may be worth a label; those with more doubt are larger, and of two the one that came first."""
+    """A text to label; ordered by uncertainty, ties by first occurrence."""
 
-    doubt: float
+    uncertainty: float
     place: int
-    "Minus its number among all, so that the first is the largest."
+    "Minus its number among all texts, so that the first is the largest."
     record: Record = field(compare=False)
     probabilities: Sequence[float] = field(compare=False)
     text: str = field(compare=False)
-    "Without the white space in which it may differ from another."
+    "With normalised white space."
 
 
-class Doubtful:
-    """The most doubtful of all texts that go by, each once, and never more than so many in memory."""
+class MostUncertain:
+    """The most uncertain of a stream of texts, without duplicates and with bounded memory."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -70,11 +71,11 @@ class Doubtful:
         self.texts: set[str] = set()
         self.seen = 0
 
-    def add(self, records: Sequence[Record], probabilities: NDArray[Any], doubts: Floats) -> None:
-        """Look at some texts more."""
-        for record, row, each in zip(records, probabilities, doubts.tolist(), strict=True):
+    def add(self, records: Sequence[Record], probabilities: NDArray[Any], uncertainties: Floats) -> None:
+        """Add further texts."""
+        for record, row, each in zip(records, probabilities, uncertainties.tolist(), strict=True):
             self.seen += 1
-            if len(self.heap) == self.most and each <= self.heap[0].doubt:
+            if len(self.heap) == self.most and each <= self.heap[0].uncertainty:
                 continue
             text = " ".join(record.text.split())
             if text in self.texts:
@@ -85,27 +86,27 @@ class Doubtful:
                 self.texts.remove(heapq.heappop(self.heap).text)
 
     def found(self) -> list[Candidate]:
-        """Give them, the most doubtful first."""
+        """Return the texts kept, most uncertain first."""
         return sorted(self.heap, reverse=True)
 
 
 def choose(candidates: list[Candidate], labeller: Labeller, wanted: int) -> list[Candidate]:
-    """Choose texts that are doubtful and lie apart, in the order in which they are worth a label."""
+    """Choose uncertain and diverse texts, the most useful first."""
     vectors = document_vectors(labeller.run, [each.record.text for each in candidates]).astype(np.float64)
-    doubts = np.array([each.doubt for each in candidates], np.float64)
-    return [candidates[place] for place in apart(vectors, doubts, wanted)]
+    uncertainties = np.array([each.uncertainty for each in candidates], np.float64)
+    return [candidates[place] for place in select_diverse(vectors, uncertainties, wanted)]
 
 
-def apart(vectors: Floats, doubts: Floats, wanted: int) -> list[int]:
-    """Choose places, the most doubtful first, then by doubt times distance from the nearest that is chosen: (N, H)."""
+def select_diverse(vectors: Floats, uncertainties: Floats, wanted: int) -> list[int]:
+    """Select greedily by uncertainty times cosine distance to the nearest selected; vectors: (N, H) → indices."""
     wanted = min(wanted, len(vectors))
     directions = vectors - vectors.mean(0, keepdims=True) if len(vectors) else vectors
     directions = directions / np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
-    distance = np.full(len(vectors), 2.0)  # the farthest that two directions can be
+    distance = np.full(len(vectors), 2.0)  # the maximum cosine distance
     left = np.ones(len(vectors), bool)
     chosen: list[int] = []
     for _ in range(wanted):
-        place = int(np.argmax(np.where(left, doubts * distance, -1.0)))
+        place = int(np.argmax(np.where(left, uncertainties * distance, -1.0)))
         chosen.append(place)
         left[place] = False
         distance = np.minimum(distance, np.maximum(1 - directions @ directions[place], 0.0))

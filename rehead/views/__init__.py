@@ -20,6 +20,11 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.name].from_config(model, config)
 
 
+def sparse_views(model: Model) -> list[View]:
+    """Make the views that can stand beside the vectors of a base: every sparse one, with its default options."""
+    return [view(model, view.Options()) for view in VIEWS.values() if view.sparse]
+
+
 def check_views(model: Model) -> None:
     """Refuse a classifier whose config states views or options that there are not, or widths that do not fit."""
     if isinstance(model.head_config, Classifier):

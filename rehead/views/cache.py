@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -24,11 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from rehead.errors import UserError
 from rehead.views.encoded import EncodedTexts
 from rehead.views.view import Raw, View
 
 MEGABYTES = 2048
 VERSION = 1  # of the layout below
+ENTRY = re.compile(r"[0-9a-f]{64}|\.writing-\w+")  # names of directories that are ours
 USED = "used"  # an empty file, whose time says when the entry was last read
 
 
@@ -40,10 +43,10 @@ def read_cached(view: View, texts: EncodedTexts, digest: str | None) -> Raw:
     entry = root / _key(view, texts.texts, digest)
     if (found := _load(entry, len(texts), view.columns)) is not None:
         return found
-    raw = view.read(texts)
+    limit, raw = cache_bytes(), view.read(texts)
     with contextlib.suppress(OSError):  # a full or read-only disk costs time, not the result
         _store(entry, raw)
-        _trim(root, keep=entry)
+        _trim(root, limit, keep=entry)
     return raw
 
 
@@ -56,6 +59,15 @@ def cache_directory() -> Path | None:
         base = os.environ.get("XDG_CACHE_HOME")
         return (Path(base) if base else Path.home() / ".cache") / "rehead" / "features"
     return None
+
+
+def cache_bytes() -> float:
+    """How much is kept at most."""
+    given = os.environ.get("REHEAD_CACHE_MB") or MEGABYTES
+    try:
+        return float(given) * 2**20
+    except ValueError:
+        raise UserError(f"REHEAD_CACHE_MB={given}: not a number of megabytes.") from None
 
 
 def _key(view: View, texts: Iterable[str], digest: str) -> str:
@@ -82,12 +94,12 @@ def _load(entry: Path, texts: int, columns: int) -> Raw | None:
         else:
             indices, ends = arrays["indices"], arrays["indptr"]
             good = len(ends) == len(document) + 1 and int(ends[-1]) == len(indices)
-            data = np.ones(len(indices), np.float32)
+            data = arrays.get("data", np.ones(len(indices), np.float32))
             matrix = sparse.csr_matrix((data, indices, ends), shape=(len(ends) - 1, columns), copy=False)
         good = good and document.dtype == np.int64 and len(document) >= texts
         with contextlib.suppress(OSError):
             os.utime(entry / USED)
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, IndexError, EOFError):
         return None
     return Raw(matrix, document, texts) if good else None
 
@@ -100,9 +112,11 @@ def _store(entry: Path, raw: Raw) -> None:
         np.save(beside / "document.npy", raw.document)
         if isinstance(raw.matrix, np.ndarray):
             np.save(beside / "matrix.npy", raw.matrix)
-        else:  # ones, wherever there is something
+        else:
             np.save(beside / "indices.npy", raw.matrix.indices)
             np.save(beside / "indptr.npy", raw.matrix.indptr)
+            if (raw.matrix.data != 1).any():  # most often ones, wherever there is something
+                np.save(beside / "data.npy", raw.matrix.data)
         (beside / USED).touch()
         if entry.exists():  # damaged, or another process was faster
             shutil.rmtree(entry, ignore_errors=True)
@@ -112,11 +126,12 @@ def _store(entry: Path, raw: Raw) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _trim(root: Path, keep: Path) -> None:
-    """Remove the entries that have not been used for longest, until the rest fits."""
-    limit = float(os.environ.get("REHEAD_CACHE_MB") or MEGABYTES) * 2**20
+def _trim(root: Path, limit: float, keep: Path) -> None:
+    """Remove the entries that have not been used for longest, until the rest fits. Other directories stay."""
     entries = []
     for entry in root.iterdir():
+        if not ENTRY.fullmatch(entry.name):
+            continue
         with contextlib.suppress(OSError):
             size = sum(file.stat().st_size for file in entry.iterdir())
             used = (entry / USED).stat().st_mtime if (entry / USED).exists() else entry.stat().st_mtime

@@ -23,10 +23,10 @@ from rehead.model.layers import Layer
 from rehead.model.model import Model
 from rehead.model.ngrams import FACTOR, NO_ROW, PRIME
 from rehead.model.positions import WAVELENGTH, Learned
+from rehead.text.long_documents import UNLIMITED
 from rehead.views.bag import BagView
 from rehead.views.layers import LayersView
 from rehead.views.onnx_graph import Graph
-from rehead.views.pieces import UNLIMITED
 from rehead.views.view import View
 from rehead.views.words import WordsView
 
@@ -150,14 +150,14 @@ def _read(g: Graph, base: Base, ids: str, keep: str | None, *, causal: bool) -> 
         x = g.op("Add", x, _positions(g, base, size))
     if not base.layers:
         return x
-    turns = None
+    cos_sin = None
     if base.config.positions == "rotary":
         angles = _angles(g, size, base.config.nhid // base.config.nhead)  # (L, D / 2)
-        turns = g.op("Cos", angles), g.op("Sin", angles)
+        cos_sin = g.op("Cos", angles), g.op("Sin", angles)
     mask = _mask(g, size, keep, causal=causal)
     for number, layer in enumerate(base.layers):
         assert isinstance(layer, Layer)  # noqa: S101 (for the type checker)
-        x = _layer(g, f"layers.{number}", layer, x, mask, turns)
+        x = _layer(g, f"layers.{number}", layer, x, mask, cos_sin)
     return x
 
 
@@ -168,7 +168,7 @@ def _embed(g: Graph, base: Base, ids: str, keep: str | None, *, causal: bool) ->
     if base.scale != 1:
         x = g.op("Mul", x, F32(base.scale))
     if base.ngrams is not None:
-        for n in range(2, base.ngrams.longest + 1):
+        for n in range(2, base.ngrams.max_n + 1):
             vectors = g.lookup("ngrams", _array(base.ngrams.weight), _ngram_rows(g, base, ids, size, n, keep))
             for later in [n - 1] if causal else range(n):
                 felt = _later(g, vectors, size, later)
@@ -230,23 +230,23 @@ def _mask(g: Graph, size: str, keep: str | None, *, causal: bool) -> str | None:
     return padding if mask is None else g.op("Add", mask, padding)
 
 
-def _layer(g: Graph, name: str, layer: Layer, x: str, mask: str | None, turns: tuple[str, str] | None) -> str:
+def _layer(g: Graph, name: str, layer: Layer, x: str, mask: str | None, cos_sin: tuple[str, str] | None) -> str:
     if layer.pre:
-        x = g.op("Add", x, _attend(g, name, layer, _norm(g, f"{name}.norm1", x, layer.norm1), mask, turns))
+        x = g.op("Add", x, _attend(g, name, layer, _norm(g, f"{name}.norm1", x, layer.norm1), mask, cos_sin))
         return g.op("Add", x, _feed(g, name, layer, _norm(g, f"{name}.norm2", x, layer.norm2)))
-    x = _norm(g, f"{name}.norm1", g.op("Add", x, _attend(g, name, layer, x, mask, turns)), layer.norm1)
+    x = _norm(g, f"{name}.norm1", g.op("Add", x, _attend(g, name, layer, x, mask, cos_sin)), layer.norm1)
     return _norm(g, f"{name}.norm2", g.op("Add", x, _feed(g, name, layer, x)), layer.norm2)
 
 
-def _attend(g: Graph, name: str, layer: Layer, x: str, mask: str | None, turns: tuple[str, str] | None) -> str:
+def _attend(g: Graph, name: str, layer: Layer, x: str, mask: str | None, cos_sin: tuple[str, str] | None) -> str:
     nhid = layer.output.in_features
     width = nhid // layer.nhead
     packed = _linear(g, f"{name}.qkv", x, layer.qkv)  # (P, L, 3H)
     heads = g.op("Reshape", packed, [0, 0, 3, layer.nhead, width])
     heads = g.op("Transpose", heads, perm=[2, 0, 3, 1, 4])  # (3, P, N, L, D)
     q, k, v = (g.op("Gather", heads, place, axis=0) for place in range(3))
-    if turns is not None:
-        q, k = (_turned(g, each, turns, width) for each in (q, k))
+    if cos_sin is not None:
+        q, k = (_turned(g, each, cos_sin, width) for each in (q, k))
     q = g.op("Mul", q, F32(1 / math.sqrt(width)))
     scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2]))  # (P, N, L, L)
     if mask is not None:
@@ -256,9 +256,9 @@ def _attend(g: Graph, name: str, layer: Layer, x: str, mask: str | None, turns: 
     return _linear(g, f"{name}.output", read, layer.output)
 
 
-def _turned(g: Graph, x: str, turns: tuple[str, str], width: int) -> str:
+def _turned(g: Graph, x: str, cos_sin: tuple[str, str], width: int) -> str:
     """Turn each pair (i, i + D / 2) by its position's angle: (P, N, L, D)."""
-    cosine, sine = turns
+    cosine, sine = cos_sin
     first, second = g.ops("Split", 2, x, [width // 2, width // 2], axis=3)
     left = g.op("Sub", g.op("Mul", first, cosine), g.op("Mul", second, sine))
     right = g.op("Add", g.op("Mul", second, cosine), g.op("Mul", first, sine))
@@ -287,7 +287,7 @@ def _different_rows(g: Graph, base: Base, pieces: str) -> tuple[str, str]:
     size = g.op("Gather", g.op("Shape", pieces), [1])
     rows = [pieces]
     if base.ngrams is not None:
-        grams = (_ngram_rows(g, base, pieces, size, n, None) for n in range(2, base.ngrams.longest + 1))
+        grams = (_ngram_rows(g, base, pieces, size, n, None) for n in range(2, base.ngrams.max_n + 1))
         rows += [g.op("Add", each, base.config.ntokens) for each in grams]
     number = _range(g, g.op("Gather", g.op("Shape", pieces), [0]))
     total = np.int64(base.config.ntokens + (base.config.nbuckets if base.ngrams is not None else 0))

@@ -11,13 +11,13 @@ from rehead.compare.results import (
     Confusion,
     Control,
     Curve,
+    CurvePoint,
     DataFacts,
     Guards,
     Kind,
     LeakFacts,
     Method,
     Mistake,
-    Moment,
     Paired,
     Reach,
     Reliability,
@@ -136,7 +136,7 @@ def curve(kind: str, best: float, seeds: int) -> Curve:
         1600,
         [
             [
-                Moment(epoch, 4.4 * epoch, 0.5 + (best - 0.5) * (1 - np.exp(-epoch / 3)) + 0.006 * seed, 0.5, 0.69)
+                CurvePoint(epoch, 4.4 * epoch, 0.5 + (best - 0.5) * (1 - np.exp(-epoch / 3)) + 0.006 * seed, 0.5, 0.69)
                 for epoch in range(16)
             ]
             for seed in range(seeds)

@@ -18,7 +18,7 @@ def test_tfidf_is_scikit_learns_pipeline_with_the_chosen_penalty(monkeypatch: py
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    monkeypatch.setitem(baselines.PENALTIES, "tfidf", (3.0,))
+    monkeypatch.setitem(baselines.C_GRID, "tfidf", (3.0,))
     train, test = reviews(60), reviews(40, seed=1)
     found = fit_baseline("tfidf", train, train.names)
     reference = make_pipeline(
@@ -39,12 +39,12 @@ def test_words_of_a_single_text_may_be_left_out(monkeypatch: pytest.MonkeyPatch)
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    monkeypatch.setitem(baselines.PENALTIES, "tfidf", (3.0,))
+    monkeypatch.setitem(baselines.C_GRID, "tfidf", (3.0,))
     monkeypatch.setattr(baselines, "RARE_FROM", 60)
     train, test = reviews(60), reviews(40, seed=1)
     train.texts = [f"{text} once{number}" for number, text in enumerate(train.texts)]
     found = fit_baseline("tfidf", train, train.names)
-    assert found.notes[0].startswith("words of one text left out, penalty C = 3")
+    assert found.notes[0].startswith("C = 3 and min_df = 2")
     reference = make_pipeline(
         TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=TOKEN, min_df=2),
         LogisticRegression(C=3.0, solver="liblinear", dual=True, max_iter=1000, random_state=0),
@@ -134,6 +134,6 @@ def test_the_penalty_is_chosen_on_what_was_held_out() -> None:
     train = reviews(80)
     train.labels = [("good",) if number // 2 % 2 else ("bad",) for number in range(80)]
     found = fit_baseline("nbsvm", train, train.names)
-    right = float(found.notes[0].rpartition("(")[2].partition(" ")[0])
+    right = float(found.notes[0].rpartition("(accuracy ")[2].partition(" ")[0])
     assert right < 66
     assert found.predict(reviews(60, seed=4).texts).max() < 0.8

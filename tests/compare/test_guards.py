@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rehead
-from rehead.compare.guards import Sealed, control_limit, find_leaks, pretraining_text, shuffle_labels
+from rehead.compare.guards import SealedTestSet, control_limit, find_leaks, pretraining_text, shuffle_labels
 from rehead.text.documents import ReadOptions
 from rehead.text.readers import Texts
 from tests.compare.conftest import reviews, tagged
@@ -24,17 +24,17 @@ LONG = (
 
 def test_the_answers_can_be_opened_once() -> None:
     data = reviews(6)
-    sealed = Sealed(data)
+    sealed = SealedTestSet(data)
     assert sealed.texts == data.texts
     assert sealed.opened == 0
-    assert sealed.open_answers() == data.labels
+    assert sealed.reveal_labels() == data.labels
     assert sealed.opened == 1
-    with pytest.raises(RuntimeError, match="opened already"):
-        sealed.open_answers()
+    with pytest.raises(RuntimeError, match="already been revealed"):
+        sealed.reveal_labels()
 
 
 def test_one_place_in_the_program_opens_them() -> None:
-    """`open_answers` is called by `scoring.score`, and what is sealed is named nowhere else."""
+    """`reveal_labels` is called by `scoring.score`, and what is sealed is named nowhere else."""
     found = []
     for path in Path(rehead.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -42,12 +42,12 @@ def test_one_place_in_the_program_opens_them() -> None:
             if not isinstance(function, ast.FunctionDef):
                 continue
             for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and node.attr in ("open_answers", "_answers"):
+                if isinstance(node, ast.Attribute) and node.attr in ("reveal_labels", "_sealed_labels"):
                     found.append((path.name, function.name, node.attr))  # noqa: PERF401
     assert sorted(set(found)) == [
-        ("guards.py", "__init__", "_answers"),
-        ("guards.py", "open_answers", "_answers"),
-        ("scoring.py", "score", "open_answers"),
+        ("guards.py", "__init__", "_sealed_labels"),
+        ("guards.py", "reveal_labels", "_sealed_labels"),
+        ("scoring.py", "score", "reveal_labels"),
     ]
 
 
@@ -59,14 +59,14 @@ def test_leaks_are_found_exact_and_near_in_every_part() -> None:
     valid = [filling[3], filling[4]]
     first, second = [filling[5], LONG.upper()], [filling[6], filling[1], near]
     leaks = find_leaks([train, valid, first, iter(second), []], test)
-    assert [each.own.tolist() for each in leaks] == [
+    assert [each.in_test.tolist() for each in leaks] == [
         [False, True, True],
         [False, False],
         [False, True],
         [False, True, True],
         [],
     ]
-    assert [each.asked.tolist() for each in leaks] == [
+    assert [each.in_text.tolist() for each in leaks] == [
         [False, True, False, True],
         [False, False, False, False],
         [False, True, False, False],
@@ -77,7 +77,7 @@ def test_leaks_are_found_exact_and_near_in_every_part() -> None:
 
 def test_copies_inside_one_part_are_no_leak() -> None:
     (leaks,) = find_leaks([[LONG, LONG]], ["something else entirely", "and another thing"])
-    assert leaks.own.tolist() == [False, False]
+    assert leaks.in_test.tolist() == [False, False]
 
 
 def test_the_pretraining_text_is_found_again_or_it_is_said_why_not(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_the_pretraining_text_is_found_again_or_it_is_said_why_not(tmp_path: Pat
     path.write_text("one\n\nthree\n", encoding="utf-8")
     assert pretraining_text("run", details).why.endswith("has changed since")
     path.unlink()
-    assert pretraining_text("run", details).why.endswith("is not there any more")
+    assert str(path) in pretraining_text("run", details).why
     assert "standard input" in pretraining_text("run", {**details, "options": {**options, "texts": ["-"]}}).why
-    assert "does not say" in pretraining_text("run", {}).why
+    assert "does not record" in pretraining_text("run", {}).why
 
 
 def test_shuffled_labels_have_nothing_to_do_with_the_true_ones() -> None:

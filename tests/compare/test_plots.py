@@ -1,4 +1,4 @@
-"""The pictures: what they show, and that they are the same every time."""
+"""The plots: what they show, and that they are the same every time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from rehead.compare.plots import band, draw_curves, draw_label_curve, pictures
-from rehead.compare.results import Curve, Moment
+from rehead.compare.plots import band, draw_curves, draw_label_curve, draw_plots
+from rehead.compare.results import Curve, CurvePoint
 from tests.compare.made_results import COUNTS, REACHED, made_results
 
 
-def moments(*accuracies: float) -> list[Moment]:
-    return [Moment(float(epoch), 2.0 * epoch, value, value) for epoch, value in enumerate(accuracies)]
+def moments(*accuracies: float) -> list[CurvePoint]:
+    return [CurvePoint(float(epoch), 2.0 * epoch, value, value) for epoch, value in enumerate(accuracies)]
 
 
 def test_a_band_goes_from_the_lowest_to_the_highest_seed() -> None:
@@ -35,8 +35,8 @@ def test_the_curves_begin_before_the_first_step() -> None:
     lines = {line.get_label(): line for line in axes.get_lines()}
     for title in ("from scratch", "pretrained, fine-tuned"):
         assert lines[title].get_xdata()[0] == 0
-    assert "scratch at its best" in lines
-    assert lines["scratch at its best"].get_ydata()[0] == pytest.approx(74.1)
+    assert "best of scratch" in lines
+    assert lines["best of scratch"].get_ydata()[0] == pytest.approx(74.1)
     assert len(axes.collections) == 2  # a band each
 
 
@@ -51,13 +51,13 @@ def test_the_label_curve_shows_every_score() -> None:
 
 
 def test_two_drawings_are_the_same_bytes() -> None:
-    assert pictures(made_results()) == pictures(made_results())
+    assert draw_plots(made_results()) == draw_plots(made_results())
 
 
 @pytest.mark.parametrize("size", [1, 3, 15])
 def test_any_number_of_classes_can_be_drawn(size: int) -> None:
     names = tuple(f"class {number} with a name that is rather long" for number in range(size))
-    drawn = pictures(made_results(classes=names))["confusion-0"]
+    drawn = draw_plots(made_results(classes=names))["confusion-0"]
     assert drawn.count("class ") >= size
     assert ("900" in drawn) == (size <= 12)  # numbers only where there is room for them
 
@@ -66,11 +66,11 @@ def test_what_was_not_measured_is_not_drawn() -> None:
     results = made_results(seeds=1)
     results.counts = results.counts[-1:]
     results.curves, results.reliabilities = [], []
-    assert set(pictures(results)) == {"confusion-0", "confusion-1"}
+    assert set(draw_plots(results)) == {"confusion-0", "confusion-1"}
 
 
 def test_a_picture_says_nothing_of_when_or_by_what_it_was_drawn() -> None:
-    for svg in pictures(made_results()).values():
+    for svg in draw_plots(made_results()).values():
         assert svg.startswith("<svg ")
         assert not re.search(r"created with|<metadata|dc:date", svg, re.IGNORECASE)
         assert re.search(r'<svg [^>]*viewBox="', svg)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.compare.data import Parts
+from rehead.compare.data import Splits
 from rehead.compare.experiment import Outcome, Trial
-from rehead.compare.guards import Sealed
-from rehead.compare.results import Control, DataFacts, LeakFacts, Method, Moment, Results, RunFacts
+from rehead.compare.guards import SealedTestSet
+from rehead.compare.results import Control, CurvePoint, DataFacts, LeakFacts, Method, Results, RunFacts
 from rehead.compare.scoring import score
 from rehead.text.documents import LabelledData
 
@@ -16,16 +16,16 @@ TRUTH = ["a", "a", "a", "b", "b", "c"]
 FACTS = RunFacts("rehead compare", {}, {}, 1, 1.0, "2026-01-01", [])
 
 
-def parts(labels: list[tuple[str, ...]], *, multilabel: bool = False, seen: list[int] | None = None) -> Parts:
+def parts(labels: list[tuple[str, ...]], *, multilabel: bool = False, seen: list[int] | None = None) -> Splits:
     names = ["a", "b", "c"]
     texts = [f"text {number}" for number in range(len(labels))]
     data = LabelledData(texts, labels, names, multilabel, [("test.csv", number + 2) for number in range(len(labels))])
     facts = DataFacts("data.csv", "", "", {}, {"train": 9, "valid": 3, "test": len(labels)}, multilabel, 2)
     flags = np.isin(np.arange(len(labels)), seen or [])
-    return Parts(data, data, Sealed(data), facts, LeakFacts(9, 0, [], int(flags.sum())), flags)
+    return Splits(data, data, SealedTestSet(data), facts, LeakFacts(9, 0, [], int(flags.sum())), flags)
 
 
-def outcome(answers: str, sure: float = 0.8, curve: list[Moment] | None = None) -> Outcome:
+def outcome(answers: str, sure: float = 0.8, curve: list[CurvePoint] | None = None) -> Outcome:
     """Answers as a word: `aab` says a, a, b, each with this probability."""
     table = np.full((len(answers), 3), (1 - sure) / 2, np.float32)
     table[np.arange(len(answers)), ["abc".index(each) for each in answers]] = sure
@@ -36,14 +36,14 @@ def method(key: str) -> Method:
     return Method(key, key, key, "", None)  # type: ignore[arg-type]
 
 
-def scored(outcomes: dict[Trial, Outcome], keys: list[str], made: Parts | None = None) -> Results:
+def scored(outcomes: dict[Trial, Outcome], keys: list[str], made: Splits | None = None) -> Results:
     made = parts([(each,) for each in TRUTH]) if made is None else made
     counts = sorted({trial.labels for trial in outcomes if not trial.shuffled})
     return score(outcomes, [method(key) for key in keys], counts, made, FACTS)
 
 
-def moments(*accuracies: float) -> list[Moment]:
-    return [Moment(float(epoch), 10.0 * epoch, value, value) for epoch, value in enumerate(accuracies)]
+def moments(*accuracies: float) -> list[CurvePoint]:
+    return [CurvePoint(float(epoch), 10.0 * epoch, value, value) for epoch, value in enumerate(accuracies)]
 
 
 def test_accuracy_macro_f1_and_cost() -> None:
@@ -156,5 +156,5 @@ def test_the_answers_are_opened_once() -> None:
     made = parts([(each,) for each in TRUTH])
     outcomes = {Trial("nbsvm", 10, 0): outcome("aaabbc")}
     assert scored(outcomes, ["nbsvm"], made).guards.opened == 1
-    with pytest.raises(RuntimeError, match="opened already"):
+    with pytest.raises(RuntimeError, match="already been revealed"):
         scored(outcomes, ["nbsvm"], made)

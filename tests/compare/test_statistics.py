@@ -15,7 +15,7 @@ from rehead.compare.statistics import (
     over_seeds,
     paired_bootstrap,
     permutation_test,
-    spread_of,
+    standard_deviation,
 )
 
 
@@ -24,7 +24,7 @@ def test_the_interval_over_seeds_is_students() -> None:
     interval = over_seeds([1.0, 2.0, 3.0, 4.0, 5.0])
     assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-5)
-    assert spread_of([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(1.5811388)
+    assert standard_deviation([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(1.5811388)
     assert over_seeds([0.8]) is None
 
 
@@ -62,19 +62,19 @@ def test_macro_f1_over_documents_against_scikit_learn() -> None:
     truth = chance.integers(3, size=90)
     answers = np.where(chance.random((2, 90)) < 0.6, truth, chance.integers(3, size=(2, 90)))
     table = np.eye(3, dtype=bool)
-    interval = macro_f1_over_documents(table[truth], table[answers], seed=5, draws=300)
+    interval = macro_f1_over_documents(table[truth], table[answers], seed=5, resamples=300)
     drawn = np.random.default_rng(5).integers(90, size=(300, 90))
     found = [np.mean([f1_score(truth[rows], each[rows], average="macro") for each in answers]) for rows in drawn]
     assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(found, (0.025, 0.975))))
 
 
 def test_macro_f1_leaves_out_a_class_that_nobody_has_or_names() -> None:
-    from rehead.finetune import measures
+    from rehead.finetune import metrics
 
     truth, answer = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
     table = np.eye(4, dtype=bool)
     assert macro_f1(table[truth], table[answer]) == pytest.approx((2 / 4 + 4 / 6) / 2)
-    assert macro_f1(table[truth], table[answer]) == pytest.approx(measures.macro_f1(truth, answer, 4))
+    assert macro_f1(table[truth], table[answer]) == pytest.approx(metrics.macro_f1(truth, answer, 4))
 
 
 def test_the_paired_bootstrap_sees_a_difference_and_sees_none() -> None:
@@ -97,7 +97,7 @@ def test_for_one_seed_the_permutation_test_is_mcnemars() -> None:
     for one, two in ((5, 0), (3, 9), (30, 50), (20, 22)):
         first = np.arange(200)[None] < one
         second = (np.arange(200)[None] >= one) & (np.arange(200)[None] < one + two)
-        found = permutation_test(first, second, draws=20_000)
+        found = permutation_test(first, second, resamples=20_000)
         assert found == pytest.approx(mcnemar(first[0], second[0]).p, abs=0.01)
 
 
@@ -114,7 +114,7 @@ def shown(seeds: int, documents: int, gap: float, times: int) -> float:
     """Share of such comparisons in which a difference is shown at 5 %."""
     chance = np.random.default_rng(8)
     drawn = (answers_of_two(chance, seeds, documents, gap) for _ in range(times))
-    return float(np.mean([permutation_test(*each, draws=400) < 0.05 for each in drawn]))
+    return float(np.mean([permutation_test(*each, resamples=400) < 0.05 for each in drawn]))
 
 
 @pytest.mark.parametrize(("seeds", "documents"), [(1, 400), (3, 60), (3, 400), (10, 400)])

@@ -13,10 +13,12 @@ from rehead.finetune.calibration import (
     fold_temperature,
     probabilities,
 )
-from rehead.finetune.measures import log_loss, per_class
+from rehead.finetune.metrics import log_loss, per_class
 from rehead.finetune.thresholds import find_thresholds
-from rehead.model.config import Classifier, preset
+from rehead.model.config import Classifier, ViewConfig, preset
 from rehead.model.model import Model
+from rehead.runs.scoring import classifier_head, score_texts
+from rehead.views.encoded import EncodedTexts
 
 
 def sure(count: int, factor: float, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -71,13 +73,18 @@ def test_few_documents_do_not_make_it_certain() -> None:
 
 
 def test_folding_divides_the_scores() -> None:
+    """Of every view, and the bias."""
     import torch
 
-    model = Model(preset("bag", ntokens=30, nhid=8, nbuckets=16), Classifier(classes=3)).eval()
-    ids = torch.arange(12).view(2, 6)
-    before = model(ids)
-    fold_temperature(model.head, 2.5)  # type: ignore[arg-type]
-    torch.testing.assert_close(model(ids), before / 2.5)
+    config = preset("bag", ntokens=30, nhid=8, nbuckets=16)
+    words = ViewConfig(name="words", columns=46, sparse=True)
+    model = Model(config, Classifier(classes=3, views=(*config.classifier(3).views, words))).eval()
+    ids = EncodedTexts(ids=[np.arange(6), np.arange(6, 12)])
+    head = classifier_head(model)
+    torch.nn.init.normal_(head.of("words").weight)
+    before = score_texts(model, ids)
+    fold_temperature(head, 2.5)
+    np.testing.assert_allclose(score_texts(model, ids), before / 2.5, rtol=1e-5)
 
 
 def test_thresholds_are_the_best_of_all() -> None:

@@ -1,353 +1,264 @@
-"""Fine-tuning as a whole: it learns, keeps what it should, says what it must, and resumes to the bit."""
+"""The one function behind the command line, TextClassifier and compare: what cross-validation makes of labels."""
 
 from __future__ import annotations
 
-import itertools
+import copy
+import csv
+import dataclasses
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import class_probabilities
 
-import rehead.disk
+from rehead import TextClassifier
+from rehead.cli import main
+from rehead.compare.kinds import ABOUT
+from rehead.compare.methods import learn
+from rehead.compare.options import CompareOptions
+from rehead.compare.results import Method
 from rehead.errors import UserError
-from rehead.finetune.fit import Fitted, by_chance, collapsed, fit
-from rehead.finetune.measures import measure
+from rehead.finetune import selection
+from rehead.finetune.calibration import probabilities
+from rehead.finetune.candidates import linear
+from rehead.finetune.candidates.candidate import Task
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.fitted import Fitted
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load, save
+from rehead.runs.scoring import class_logits, class_probabilities
 from rehead.text.documents import LabelledData
-from rehead.training import loop
-from rehead.training.metrics_log import read
-from rehead.training.optimizers import Optimizers
+from rehead.text.labelled import read_examples
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import multilabel, reviews
-from tests.training.running import TIMES, Killed
+from tests.finetune.sets import misleading, multilabel, reviews
+
+pytestmark = pytest.mark.usefixtures("quick_search")
+FROZEN = FitOptions(freeze="base")
 
 
-def options(**changes: Any) -> FitOptions:
-    return FitOptions(**{"epochs": 4, "lr_scale": 3.0, "device": "cpu", **changes})
+def accuracy(run: Run, data: LabelledData) -> float:
+    guess = class_probabilities(run, data.texts).argmax(1)
+    return float((guess == targets(data, data.names, multilabel=False)).mean())
 
 
-def weights(run: Run) -> dict[str, torch.Tensor]:
-    return {name: each.clone() for name, each in run.model.state_dict().items()}
+def shuffle(data: LabelledData, seed: int = 1) -> LabelledData:
+    order = np.random.RandomState(seed).permutation(len(data))
+    return dataclasses.replace(data, labels=[data.labels[each] for each in order])
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("bag", {}),
-        ("bag", {"freeze": "base", "epochs": 10}),
-        ("small", {}),
-        ("small", {"freeze": "none", "lr_scale": 20.0}),
-        ("small", {"freeze": "embeddings", "lr_scale": 20.0, "length": 16, "long": "windows"}),
-        ("lab", {"lr_scale": 20.0, "dropout": 0.0}),
-    ],
-    ids=lambda given: "-".join(map(str, given.values())) or "plain" if isinstance(given, dict) else given,
-)
-def test_it_learns_from_any_base(name: str, given: dict[str, Any], make_base: MakeBase) -> None:
-    base = make_base(name)
-    before = weights(base)
-    fitted = fit(reviews(80), reviews(60, 1), base=base, options=options(**given))
-    assert fitted.curve[0].step == 0
-    assert fitted.curve[0].train_loss is None
-    assert fitted.curve[-1].epoch == pytest.approx(given.get("epochs", 4))
-    assert max(point.accuracy for point in fitted.curve) >= 0.85
-    after = weights(base)
-    assert all(torch.equal(after[key], before[key]) for key in before), "the base that was given has changed"
-    check_kept(fitted, reviews(60, 1))
-    frozen = given.get("freeze", "layers" if name == "small" else "none")
-    for key, tensor in weights(fitted.run).items():
-        if key in dict(base.model.named_parameters()):
-            moves = {"base": False, "none": True, "layers": "layers" not in key, "embeddings": "layers" in key}[frozen]
-            assert torch.equal(tensor, before[key]) == (not moves), key
+def candidates(fitted: Fitted) -> list[str]:
+    return [each["name"] for each in fitted.run.details["candidates"]]
 
 
-def check_kept(fitted: Fitted, valid: LabelledData) -> None:
-    """The run that came out is that of the best epoch, as anybody would use it."""
-    run = fitted.run
-    assert run.labels is not None
-    shares = class_probabilities(run, valid.texts)
-    thresholds = run.details.get("thresholds")
-    found = measure(
-        shares,
-        targets(valid, run.labels, multilabel=valid.multilabel),
-        run.labels,
-        None if thresholds is None else np.array(thresholds),
+@pytest.mark.parametrize("freeze", ["base", None])
+def test_it_learns_and_is_calibrated_out_of_fold(make_base: MakeBase, freeze: Any) -> None:
+    """With the base frozen by request a linear classifier on its vectors; otherwise words beside them."""
+    base, data, options = make_base(), reviews(60), FitOptions(freeze=freeze)
+    before = copy.deepcopy(base.model.state_dict())
+    fitted = fit_classifier(data, None, base=base, options=options)
+    assert accuracy(fitted.run, reviews(40, 1)) > 0.85
+    details = fitted.run.details
+    assert details["method"] == ("recipe" if freeze is None else "linear")
+    assert details["freeze"] == "base"
+    assert details["calibration"]["origin"] == "out-of-fold"
+    assert details["calibration"]["documents"] == 60
+    assert "5-fold cross-validation on 60 of 60 examples" in fitted.notes[0]
+    found = linear.propose(Task.make(data, base, options, None), None)
+    temperature = details["calibration"]["temperature"]
+    expected = found.fit(found.examples).scores(found.examples) / temperature
+    np.testing.assert_allclose(class_logits(fitted.run, data.texts), expected, atol=1e-3)
+    shares = probabilities(found.logits / temperature, multilabel=False)
+    assert fitted.valid is not None
+    assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.examples.truth).mean())
+    assert fitted.valid.count == 60
+    assert freeze is None or [each.name for each in found.examples.views] == ["bag"]
+    for state in (base.model.state_dict(), fitted.run.model.state_dict()):
+        for name, tensor in before.items():
+            assert torch.equal(state[name], tensor), name
+
+
+@pytest.mark.parametrize("count", [20, 40])
+@pytest.mark.parametrize("names", [("bad", "good"), ("bad", "good", "so")], ids=len)
+def test_from_twenty_labels_on(make_base: MakeBase, count: int, names: tuple[str, ...]) -> None:
+    fitted = fit_classifier(reviews(count, names=names), None, base=make_base())
+    assert accuracy(fitted.run, reviews(60, 1, names=names)) > (0.75 if len(names) == 2 else 0.55)
+    assert candidates(fitted) == ["frozen base, linear head"]
+    assert fitted.run.details["calibration"]["documents"] == count
+
+
+def test_a_validation_part_calibrates_instead(make_base: MakeBase) -> None:
+    fitted = fit_classifier(reviews(40), reviews(30, 1), base=make_base(), options=FROZEN)
+    assert fitted.run.details["calibration"]["documents"] == 30
+    known = fitted.run.details["examples"]
+    assert (known["train_fingerprint"], known["valid_fingerprint"]) == (
+        reviews(40).fingerprint(),
+        reviews(30, 1).fingerprint(),
     )
     assert fitted.valid is not None
-    assert found.accuracy == pytest.approx(fitted.valid.accuracy)
-    assert found.loss == pytest.approx(fitted.valid.loss, rel=1e-4)
-    if not valid.multilabel:
-        able = run.model.config.pooling == "mean"  # the head starts at the best linear one
-        assert found.accuracy == pytest.approx(max(point.accuracy for point in fitted.curve[0 if able else 1 :]))
-    assert found.calibration_error == pytest.approx(run.details["calibration"]["error_after"], abs=1e-4)
-
-
-def test_from_scratch_is_the_same_shape_with_other_weights(make_base: MakeBase) -> None:
-    base = make_base("small")
-    fitted = fit(reviews(80), reviews(60, 1), like=base, options=options(epochs=8))
-    assert fitted.run.model.config == base.model.config
-    assert fitted.curve[-1].accuracy >= 0.85
-    theirs, own = weights(base), weights(fitted.run)
-    assert not torch.equal(own["base.embedding.weight"], theirs["base.embedding.weight"])
-    assert fitted.run.details["base"] is None
-    assert fitted.run.details["freeze"] == "layers"
+    assert fitted.valid.count == 30
+    assert fitted.valid.accuracy == pytest.approx(accuracy(fitted.run, reviews(30, 1)))
 
 
 def test_several_labels(make_base: MakeBase) -> None:
-    valid = multilabel(60, 1)
-    fitted = fit(multilabel(150), valid, base=make_base(), options=options(epochs=8))
+    data, new = multilabel(60), multilabel(60, 1)
+    fitted = fit_classifier(data, None, base=make_base(), unlabelled=new.texts)
+    assert candidates(fitted) == ["frozen base, linear head", "self-training"]
+    guess = class_probabilities(fitted.run, new.texts) >= fitted.run.details["thresholds"]
+    assert (guess == targets(new, new.names, multilabel=True)).mean() > 0.8
+    assert fitted.run.model.head_config.multilabel  # type: ignore[union-attr]
+    step = fitted.run.details["candidates"][1]
+    assert not step["kept"] or step["loss"] < step["loss_before"]
+    kept = [each for each in fitted.run.details["candidates"] if each["kept"]][-1]
     assert fitted.valid is not None
-    assert fitted.valid.macro_f1 > 0.8
-    assert len(fitted.run.details["thresholds"]) == 3
-    check_kept(fitted, valid)
+    assert kept["accuracy"] == pytest.approx(fitted.valid.accuracy)  # with the thresholds that the run has
+    assert any("exact match" in note for note in fitted.notes)
 
 
-def rates_of(run: Run, monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[str, set[float]]:
-    """The learning rates that the optimizers are made with, before the schedule."""
-    made: dict[str, set[float]] = {}
-    plain = Optimizers.__init__
-
-    def init(self: Optimizers, *arguments: Any, **settings: Any) -> None:
-        plain(self, *arguments, **settings)
-        made.update({type(each).__name__: {group["lr"] for group in each.param_groups} for each in self.each})
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Optimizers, "__init__", init)
-        fit(reviews(20), reviews(10, 1), base=run, options=FitOptions(epochs=0.1, device="cpu", **given))
-    return made
-
-
-def test_lr_is_the_learning_rate(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, bag = make_base("lab"), make_base("bag")
-    default = rates_of(layers, monkeypatch)
-    assert default == {"AdamW": {3e-4 * (256 / 16) ** 0.5}}
-    assert rates_of(layers, monkeypatch, lr=2e-5) == {"AdamW": {2e-5}}
-    (doubled,) = rates_of(layers, monkeypatch, lr_scale=2)["AdamW"]
-    assert doubled == pytest.approx(2 * max(default["AdamW"]))
-    decayed = rates_of(layers, monkeypatch, lr=2e-5, layer_decay=0.5)["AdamW"]
-    assert sorted(decayed) == pytest.approx([2e-5 / 8, 2e-5 / 4, 2e-5 / 2, 2e-5]), "embeddings, two layers, head"
-    assert rates_of(bag, monkeypatch) == {"AdamW": {1e-3}, "RowAdagrad": {0.01}}
-    given = rates_of(bag, monkeypatch, lr=1e-4)
-    assert given["AdamW"] == {1e-4}
-    assert max(given["RowAdagrad"]) == pytest.approx(1e-3), "ten times that of AdamW, as by default"
+def test_a_class_with_one_text(make_base: MakeBase) -> None:
+    """It cannot be held out; of two classes nothing can be, of three the other two are."""
+    lonely = subset(reviews(20), [*range(0, 20, 2), 1])
+    fitted = fit_classifier(lonely, None, base=make_base(), options=FROZEN)
+    assert any("nothing could be cross-validated" in note for note in fitted.notes)
+    assert "not calibrated" in fitted.notes[-1]
+    assert fitted.valid is None
+    np.testing.assert_array_equal(class_probabilities(fitted.run, lonely.texts).argmax(1), [0] * 10 + [1])
+    fitted = fit_classifier(lonely, None, base=make_base(), unlabelled=reviews(20, 3).texts)
+    assert fitted.run.details["candidates"] == []
+    assert fitted.valid is None
+    assert class_probabilities(fitted.run, lonely.texts)[:, 1].argmax() == 10
+    three = reviews(60, names=("bad", "good", "so"))
+    data = subset(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
+    assert Counter(data.labels)["so",] == 1
+    fitted = fit_classifier(data, None, base=make_base(), options=FROZEN)
+    assert "5-fold cross-validation" in fitted.notes[1]
+    assert accuracy(fitted.run, reviews(40, 1, names=("bad", "good", "so"))) > 0.5
 
 
-def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:
-    for given, said in (
-        ({"lr": 1.0}, "--lr 1: .* at most 0.1.*--lr-scale"),
-        ({"lr": 0.5}, "--lr 0.5.*--lr-scale"),
-        ({"lr": -1e-3}, "--lr -0.001"),
-        ({"lr_scale": float("nan")}, "--lr-scale nan"),
-        ({"lr": 1e-3, "lr_scale": 0.5}, "--lr 0.001 and --lr-scale 0.5"),
-    ):
-        with pytest.raises(UserError, match=said):
-            fit(reviews(20), None, base=make_base(), options=FitOptions(**given))
+def test_shuffled_labels_give_chance(make_base: MakeBase) -> None:
+    fitted = fit_classifier(shuffle(reviews(120)), None, base=make_base(), unlabelled=reviews(60, 4).texts)
+    assert fitted.valid is not None
+    assert abs(fitted.valid.accuracy - 0.5) < 0.16
+    assert abs(accuracy(fitted.run, reviews(200, 1)) - 0.5) < 0.16
+    shares = class_probabilities(fitted.run, reviews(60, 1).texts)
+    assert abs(shares - 0.5).max() < 0.3  # and its probabilities say so
+    assert abs(shares - 0.5).mean() < 0.15
+    assert fitted.notes[-1].startswith("warning: ")
+    assert "chance" in fitted.notes[-1]
 
 
-def test_balanced_classes_find_the_rare_one(make_base: MakeBase) -> None:
-    data = reviews(200)
-    rare = some(data, [place for place in range(200) if place % 2 == 0 or place < 20])
-    found = {}
-    for name in (None, "balanced"):
-        given = options(epochs=1, class_weight=name, lr_scale=1.0)
-        fitted = fit(rare, reviews(60, 1), base=make_base(), options=given)
-        assert fitted.valid is not None
-        found[name] = fitted.valid.classes[1].recall
-    assert found["balanced"] > found[None]
-
-
-def test_the_same_seed_gives_the_same_bytes(make_base: MakeBase) -> None:
-    runs = [fit(reviews(40), None, base=make_base(), options=options(seed=seed)).run for seed in (0, 0, 1)]
-    first, again, other = map(weights, runs)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["head.linear.weight"], other["head.linear.weight"])
-
-
-def test_without_a_validation_part_it_draws_one_and_says_so(make_base: MakeBase) -> None:
-    fitted = fit(reviews(50), None, base=make_base(), options=options())
-    assert fitted.notes[0].startswith("no validation part was given: 10 of the 50 examples are set aside")
-    known = fitted.run.details["examples"]
-    assert (known["train"], known["valid"]) == (40, 10)
-    assert known["train_fingerprint"] == reviews(50).fingerprint()  # of all that were given
-
-
-def test_patience_ends_it_early_and_keeps_the_best(make_base: MakeBase) -> None:
-    """Examples that were labelled by chance: what is learnt of them gets worse."""
-    noise = reviews(80, 7)
-    noise.labels = reviews(80).labels[1:] + reviews(80).labels[:1]
-    noise.texts = [text.replace("great", "awful").replace("dull", "funny") for text in noise.texts]
-    fitted = fit(noise, reviews(60, 1), base=make_base(), options=options(epochs=40, patience=2))
-    best = max(range(len(fitted.curve)), key=lambda place: (fitted.curve[place].accuracy, -fitted.curve[place].loss))
-    assert len(fitted.curve) == best + 3
-    assert fitted.curve[-1].epoch < 40
-    check_kept(fitted, reviews(60, 1))
-
-
-def test_patience_counts_epochs_however_often_validation_looks(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    phases: list[Any] = []
-
-    def train_phases(given: list[Any], settings: FitOptions, *_: Any, **__: Any) -> Any:
-        phases.append((given[0].patience, settings.validations))
-        raise Killed
-
-    monkeypatch.setattr("rehead.finetune.fit.train_phases", train_phases)
-    for changes in ({}, {"validations": 20}, {"validations": 2}, {"patience": None}):
-        with pytest.raises(Killed):
-            fit(reviews(40), reviews(20, 1), base=make_base(), options=options(**{"patience": 2, **changes}))
-    assert phases == [(2, 4), (10, 20), (1, 2), (None, 4)]
-
-
-def test_a_head_can_be_kept(make_base: MakeBase) -> None:
-    first = fit(reviews(80), reviews(60, 1), base=make_base(), options=options()).run
-    again = fit(reviews(80), reviews(60, 1), base=first, keep_head=True, options=options())
-    assert first.labels is not None
-    expected = measure(
-        class_probabilities(first, reviews(60, 1).texts),
-        targets(reviews(60, 1), first.labels, multilabel=False),
-        first.labels,
-    )
-    assert again.curve[0].loss == pytest.approx(expected.loss, rel=1e-4)
-    with pytest.raises(UserError, match="head can be kept only"):
-        fit(reviews(80, names=("no", "yes")), None, base=first, keep_head=True, options=options())
-
-
-def test_gradual_unfreezing_begins_with_the_head(make_base: MakeBase) -> None:
-    """And goes on with one more layer after every epoch, from the top; the embeddings come last."""
-    base, data = make_base("small", learnt=True), reviews(24)
-    before = weights(base)
-    names = ("layers.1.", "layers.0.", "embedding.")
-    for epochs, moved in ((1.5, 1), (2.5, 2), (3.5, 3)):
-        given = options(freeze="none", unfreeze=1.0, epochs=epochs)
-        after = weights(fit(data, None, base=base, options=given, whole=True).run)
-        for place, name in enumerate(names):
-            keys = [key for key in before if f"base.{name}" in key and key.endswith("weight")]
-            assert keys
-            for key in keys:
-                assert torch.equal(after[key], before[key]) == (place >= moved), (epochs, key)
-    with pytest.raises(UserError, match="--unfreeze 2: of 2 epochs all would train the head alone"):
-        fit(data, None, base=base, options=options(unfreeze=2.0, epochs=2))
-
-
-@pytest.mark.parametrize("given", [{}, {"freeze": "base"}, {"freeze": "none", "accumulate": 2}], ids=str)
-def test_it_resumes_to_the_bit(
-    given: dict[str, Any], make_base: MakeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Broken off at any batch, of a step or of validation, and resumed."""
-    base = make_base("small")
-    given = {"epochs": 2, "checkpoint_steps": 1, "patience": 2, **given}
-
-    def run(out: Path, *, resume: bool = False) -> Fitted:
-        return fit(reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume)
-
-    expected = run(tmp_path / "straight")
-    plain = loop._Training._here
-    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
-    for at in itertools.count(1, 9 * given.get("accumulate", 1)):
-        out = tmp_path / str(at)
-        seen = 0
-
-        def here(training: Any, batch: Any, at: int = at) -> Any:
-            nonlocal seen
-            seen += 1
-            if seen == at:
-                raise Killed
-            return plain(training, batch)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(loop._Training, "_here", here)
-            try:
-                run(out)
-            except Killed:
-                pass
-            else:
-                break
-        found = run(out, resume=True)
-        assert all(torch.equal(weights(found.run)[key], each) for key, each in weights(expected.run).items()), at
-        assert _lines(out) == _lines(tmp_path / "straight")
-        assert [(each.step, each.loss) for each in found.curve] == [(each.step, each.loss) for each in expected.curve]
-    assert at > 20
-
-
-def _lines(out: Path) -> list[dict[str, Any]]:
-    return [{key: line[key] for key in line if key not in TIMES} for line in read(out / "metrics.jsonl")]
-
-
-def test_a_directory_changes_nothing(make_base: MakeBase, tmp_path: Path) -> None:
-    """Nor does it hold what did not move."""
-    light = fit(reviews(40), reviews(20, 1), base=make_base("small"), options=options())
-    heavy = fit(reviews(40), reviews(20, 1), base=make_base("small"), options=options(), directory=tmp_path)
-    assert all(torch.equal(weights(heavy.run)[key], each) for key, each in weights(light.run).items())
-    assert [each.accuracy for each in light.curve] == [each.accuracy for each in heavy.curve]
-    from safetensors import safe_open
-
-    (file,) = (tmp_path / "checkpoints").glob("step-*/model.safetensors")
-    with safe_open(file, framework="pt") as tensors:
-        names = set(tensors.keys())
-    assert "model.base.embedding.weight" in names
-    assert not any("layers" in name for name in names)
-
-
-def test_a_fitted_run_can_be_saved_and_loaded(make_base: MakeBase, tmp_path: Path) -> None:
-    fitted = fit(reviews(40), None, base=make_base(), options=options())
-    save(fitted.run, tmp_path / "run")
-    again = load(tmp_path / "run")
-    assert again.labels == ["bad", "good"]
-    texts = reviews(10, 3).texts
-    np.testing.assert_array_equal(class_probabilities(again, texts), class_probabilities(fitted.run, texts))
-
-
-def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
-    base = make_base()
-    alike = some(reviews(20), range(0, 20, 2))
-    with pytest.raises(UserError, match="all 10 examples have the same label, 'bad'"):
-        fit(alike, None, base=base)
-    lonely = some(reviews(20), [*range(0, 20, 2), 1])
-    fitted = fit(lonely, None, base=base, options=options(epochs=1))
-    assert fitted.notes[0] == "note: few examples of 1 of 2 classes ('good' 1): expect little of these"
-    with pytest.raises(UserError, match=r"reviews.csv line 4: the label 'so' is not among"):
-        fit(reviews(20), reviews(9, 1, names=("bad", "good", "so")), base=base)
-    fitted = fit(reviews(8), None, base=base, options=options(epochs=1))
-    assert fitted.notes[0] == "note: few examples of 2 of 2 classes ('bad' 4, 'good' 4): expect little of these"
-    with pytest.raises(UserError, match="--layer-decay 2"):
-        fit(reviews(20), None, base=base, options=options(layer_decay=2.0))
-    with pytest.raises(UserError, match="needs a run with a tokenizer"):
-        fit(reviews(20), None)
-
-
-def test_collapsing_to_one_class_is_said(make_base: MakeBase) -> None:
-    """Texts that are all the same cannot be told apart."""
-    data, valid = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)]), reviews(20, 1)
-    data.texts, valid.texts = ["the film"] * len(data), ["the film"] * len(valid)
-    fitted = fit(data, valid, base=make_base(), options=options(epochs=1))
+def test_texts_that_are_all_the_same_are_warned_of(make_base: MakeBase) -> None:
+    data = subset(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
+    data.texts = [f"the film {'a ' * (place % 7)}" for place in range(len(data))]
+    fitted = fit_classifier(data, reviews(8), base=make_base(), options=FROZEN)
     assert fitted.run.details["collapsed"]
-    assert fitted.notes[-1].startswith("warning: every validation document was taken for 'bad'")
-    for way in ("Give more examples", "(--epochs)", "(--lr)", "(--class-weight balanced)"):
-        assert way in fitted.notes[-1]
-    fitted = fit(reviews(40), reviews(20, 1), base=make_base(), options=options())
-    assert "collapsed" not in fitted.run.details
-    names = ["bad", "good"]
-    same, mixed = np.array([1, 1, 1]), np.array([0, 1, 1])
-    assert "every left-out document was taken for 'good'" in (collapsed(same, mixed, names, "left-out") or "")
-    assert collapsed(mixed, mixed, names, "left-out") is None
-    assert collapsed(same, same, names, "left-out") is None
-    assert "no label at all" in (collapsed(np.zeros((3, 2), bool), np.eye(3, 2), names, "left-out") or "")
+    note = next(each for each in fitted.notes if each.startswith("warning: "))
+    assert "--epochs" not in note
+    assert "--class-weight balanced" in note
 
 
-def test_chance_is_told_from_little() -> None:
-    chance = np.random.RandomState(0)
-    truth = (np.arange(200) < 20).astype(np.int64)
-    assert by_chance(np.zeros(200, np.int64), truth)  # 90 % right
-    few = (np.arange(20) < 8).astype(np.int64)
-    assert by_chance(few * (np.arange(20) == 0), few)  # one of eight, by luck
-    rare = np.where(np.arange(200) < 10, 1, 0)  # half of the rare class is found
-    assert not by_chance(rare, truth)
-    often = [by_chance(chance.randint(0, 2, 200), truth) for _ in range(100)]
-    assert 0.85 < np.mean(often) < 1
-    assert by_chance(1 - truth, truth)
-    assert not by_chance(truth, truth)
+@pytest.mark.parametrize("unlabelled", [False, True])
+def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: bool) -> None:
+    """Words, and words that learn from pseudo-labels, must not undo it."""
+    data = misleading(reviews(300))
+    rare = subset(data, [place for place in range(300) if place % 2 == 0 or place < 32])
+    new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
+    found: dict[Any, float] = {}
+    for kind in (None, "balanced"):
+        options = FitOptions(class_weight=kind)  # type: ignore[arg-type]
+        run = fit_classifier(rare, None, base=make_base(), options=options, unlabelled=more if unlabelled else None).run
+        found[kind] = (class_logits(run, new.texts).argmax(1)[1::2] == 1).mean()
+    assert found[None] < 0.1
+    assert found["balanced"] > 0.4
+
+
+def test_balanced_classes_without_words(make_base: MakeBase) -> None:
+    data = subset(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
+    plain, balanced = (
+        class_probabilities(fit_classifier(data, None, base=make_base(), options=each).run, reviews(30, 2).texts)
+        for each in (FROZEN, FitOptions(freeze="base", class_weight="balanced"))
+    )
+    assert balanced[:, 1].mean() > plain[:, 1].mean()
+
+
+def test_what_cannot_be_fitted_is_refused(make_base: MakeBase) -> None:
+    with pytest.raises(UserError, match="10 examples .* 'bad'"):
+        fit_classifier(subset(reviews(20), range(0, 20, 2)), None, base=make_base())
+    with pytest.raises(UserError, match="tokenizer"):
+        fit_classifier(reviews(20), None, base=Run(make_base().model))
+    with pytest.raises(UserError, match="reviews.csv line 4: .* 'so'"):
+        fit_classifier(reviews(20), reviews(9, 1, names=("bad", "good", "so")), base=make_base(), options=FROZEN)
+
+
+def test_self_training_is_kept_only_if_it_helps(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, data, more = make_base(), reviews(40), reviews(80, 4).texts
+    without = fit_classifier(data, None, base=base, unlabelled=[])
+    assert candidates(without) == ["frozen base, linear head"]
+    plain = class_logits(without.run, data.texts)
+    for helps in (False, True):
+        monkeypatch.setattr(selection, "is_better", lambda *_, helps=helps, **__: helps)
+        fitted = fit_classifier(data, None, base=base, unlabelled=more)
+        _, step = fitted.run.details["candidates"]
+        assert (step["name"], step["kept"]) == ("self-training", helps)
+        note = next(note for note in fitted.notes if note.startswith("self-training: "))
+        assert note.endswith(": kept" if helps else ": not kept")
+        assert np.array_equal(class_logits(fitted.run, data.texts), plain) is not helps
+
+
+def test_documents_that_are_cut_are_counted(make_base: MakeBase) -> None:
+    base, data = make_base(), reviews(20)
+    for long in ("head", "windows"):
+        options = FitOptions(freeze="base", length=12, long=long)  # type: ignore[arg-type]
+        notes = fit_classifier(data, None, base=base, options=options).notes
+        assert any("12 tokens" in note for note in notes) == (long == "head")
+
+
+def test_options_of_gradient_descent_that_had_no_effect_are_named(make_base: MakeBase) -> None:
+    options = FitOptions(epochs=3, layer_decay=0.5)
+    fitted = fit_classifier(reviews(20), None, base=make_base(), options=options)
+    (note,) = (each for each in fitted.notes if each.startswith("not used: "))
+    for part in ("--epochs", "--layer-decay", "200 examples"):
+        assert part in note
+    assert not any("not used" in note for note in fit_classifier(reviews(20), None, base=make_base()).notes)
+
+
+def test_the_seed_decides(make_base: MakeBase) -> None:
+    def made(seed: int) -> Any:
+        options, more = FitOptions(seed=seed), reviews(50, 4).texts
+        run = fit_classifier(reviews(40), None, base=make_base(), options=options, unlabelled=more).run
+        json.dumps(run.details)
+        return class_logits(run, reviews(10, 1).texts)
+
+    np.testing.assert_array_equal(made(0), made(0))
+    assert not np.array_equal(made(0), made(1))
+
+
+@pytest.mark.parametrize("freeze", [None, "base"])
+def test_command_estimator_and_comparison_make_the_same_classifier(
+    make_base: MakeBase, tmp_path: Path, freeze: Any
+) -> None:
+    """From the same data, seed and base: the same logits, to the bit."""
+    save(make_base(), tmp_path / "base")
+    with (tmp_path / "train.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *((text, label) for text, (label,), _, _ in reviews(40))])
+    more, new = reviews(50, 4).texts, reviews(20, 1).texts
+    (tmp_path / "more.txt").write_text("\n".join(more), encoding="utf-8")
+    words = ["--from", str(tmp_path / "base"), "--out", str(tmp_path / "run"), "--seed", "3", "--quiet"]
+    words += ["--unlabelled", str(tmp_path / "more.txt")] if freeze is None else ["--freeze", freeze]
+    assert main(["finetune", str(tmp_path / "train.csv"), *words]) == 0
+    command = load(tmp_path / "run")
+    assert command.details["method"] == ("recipe" if freeze is None else "linear")
+
+    data, base = read_examples(str(tmp_path / "train.csv")), load(tmp_path / "base")
+    unlabelled = more if freeze is None else None
+    labels = [label for (label,) in data.labels]
+    estimator = TextClassifier(tmp_path / "base", freeze=freeze, unlabelled=unlabelled, seed=3).fit(data.texts, labels)
+    np.testing.assert_array_equal(class_logits(estimator.run_, new), class_logits(command, new))
+
+    kind: Any = "recipe" if freeze is None else "frozen"
+    method, asked = Method(kind, kind, kind, ABOUT[kind]), CompareOptions(labelled=[""], base=[""], out=tmp_path)
+    learner = learn(method, base, data, subset(data, []), 3, asked, unlabelled)
+    np.testing.assert_array_equal(learner.predict(new), class_probabilities(command, new))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.finetune.linear_start import STRENGTHS, solve_head
+from rehead.finetune.linear_start import CS, solve_head
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 
@@ -29,8 +29,8 @@ def test_it_is_the_best_of_the_penalties(classes: int) -> None:
     assert weight.shape == (classes, 32)
     tried = []
     scaled = 8**0.5  # penalties are for vectors 256 wide
-    for strength in STRENGTHS:
-        model = linear_model.LogisticRegression(C=strength, tol=1e-6, max_iter=1000).fit(scaled * x, y)
+    for C in CS:
+        model = linear_model.LogisticRegression(C=C, tol=1e-6, max_iter=1000).fit(scaled * x, y)
         tried.append(model.predict_proba(scaled * given))
     losses = [-np.log(each[np.arange(2000), truth]).mean() for each in tried]
     found = shares(given, weight, bias)

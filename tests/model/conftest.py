@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rehead.model import Model, ModelConfig, preset
-from rehead.model.config import Head
+from rehead.model.config import Classifier, Head, ViewConfig
 
 # The presets in miniature: every dial that changes the computation as it is, only the sizes smaller.
 SIZES: dict[str, dict[str, int]] = {
@@ -33,6 +33,25 @@ def alive(config: ModelConfig, head: Head | None = None, seed: int = 0) -> Model
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
     return model
+
+
+def classifier_of(
+    config: ModelConfig,
+    classes: int = 2,
+    *,
+    view: str | None = None,
+    unit: bool = False,
+    words: bool = False,
+    multilabel: bool = False,
+    dropout: float = 0.0,
+    **options: Any,
+) -> Classifier:
+    """Describe a classifier on the view that the base reads, or the one named, with exact words beside it or not."""
+    name = str(config.reads) if view is None else view
+    views = [ViewConfig(name=name, columns=config.nhid, unit=unit, options=options)]
+    if words:
+        views.append(ViewConfig(name="words", columns=config.ntokens + config.nbuckets, sparse=True, unit=True))
+    return Classifier(classes=classes, views=tuple(views), multilabel=multilabel, dropout=dropout)
 
 
 @pytest.fixture(params=PRESETS)

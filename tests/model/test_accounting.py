@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from rehead.model import Classifier, LanguageModel, Model, ModelConfig, preset
 from rehead.model.accounting import Workload, account, check, work
 from rehead.model.config import PRESETS
-from tests.model.conftest import miniature
+from rehead.model.heads import ClassifierHead
+from tests.model.conftest import classifier_of, miniature
 
 LAB_TABLE = {  # part: (ntokens = 100, ntokens = 50,001), by hand
     "embedding": (20_000, 10_000_200),
@@ -80,18 +81,23 @@ configs = st.builds(
     norm=st.sampled_from(["pre", "post"]),
     bias=st.booleans(),
 )
-classifiers = st.builds(
-    Classifier,
-    classes=st.integers(2, 1000),
-    pooling=st.sampled_from(["last", "mean"]),
-    multilabel=st.booleans(),
+heads = st.fixed_dictionaries(
+    {"classes": st.integers(2, 1000), "unit": st.booleans(), "words": st.booleans(), "multilabel": st.booleans()}
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(configs, classifiers, st.booleans())
-def test_any_configuration_equals_its_live_module(config: ModelConfig, classifier: Classifier, tied: bool) -> None:
-    both_agree(config, classifier, LanguageModel(tied=tied))
+@settings(max_examples=100, deadline=None)
+@given(configs, heads, st.booleans())
+def test_any_configuration_equals_its_live_module(config: ModelConfig, head: dict[str, Any], tied: bool) -> None:
+    both_agree(config, classifier_of(config, **head), LanguageModel(tied=tied))
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_words_are_a_weight_for_each_row_and_class(name: str) -> None:
+    config = miniature(name)
+    with_words, without = (account(config, classifier_of(config, 3, words=words)) for words in (True, False))
+    rows = config.ntokens + config.nbuckets
+    assert with_words.total("classifier") - without.total("classifier") == 3 * rows
 
 
 def test_the_check_sees_a_difference() -> None:
@@ -131,7 +137,7 @@ def test_formulas_are_seen_three_ways() -> None:
 def test_work_equals_what_torch_counts(name: str) -> None:
     """Forward and backward of a live model, counted by torch; attention spelt out, since it cannot count the kernel."""
     config = miniature(name, dropout=0.0)
-    classifier = Classifier(classes=3, pooling="mean")
+    classifier = classifier_of(config, 3)
     length, batch = 8, 4
     counted = {each.objective: each for each in work(config, classifier, Workload(length=length))}
     ids = torch.randint(50, (batch, length))
@@ -139,8 +145,10 @@ def test_work_equals_what_torch_counts(name: str) -> None:
     def flops(model: Model) -> float:
         with FlopCounterMode(display=False) as counter:
             hidden, _ = model.base.attention(ids, causal=False)
-            assert model.head is not None
-            model.head(hidden, None, model.base.embedding.weight).sum().backward()
+            if isinstance(model.head, ClassifierHead):
+                model.head(hidden.mean(1)).sum().backward()
+            else:
+                model.token_logits(hidden).sum().backward()
         return counter.get_total_flops() / (batch * length)
 
     for objective, head in (("causal", config.language_model()), ("classify", classifier)):

@@ -8,21 +8,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rehead.model.attention import attention_weights, split_heads
-from rehead.model.positions import Turns, rotary_turns
+from rehead.model.positions import CosSin, rotary_cos_sin
 
 TURNS = {
     "none": None,
-    "one row's": rotary_turns(torch.arange(5)[None], 4),
-    "each row's own": rotary_turns(torch.tensor([[0, 1, 2, 3, 4], [0, 1, 0, 1, 2]]), 4),
+    "one row's": rotary_cos_sin(torch.arange(5)[None], 4),
+    "each row's own": rotary_cos_sin(torch.tensor([[0, 1, 2, 3, 4], [0, 1, 0, 1, 2]]), 4),
 }
 
 
-def plainly(qkv: Tensor, turns: Turns | None) -> tuple[Tensor, ...]:
+def plainly(qkv: Tensor, cos_sin: CosSin | None) -> tuple[Tensor, ...]:
     """Do what `split_heads` does, with two heads."""
     heads = [each.unflatten(-1, (2, -1)).transpose(1, 2) for each in qkv.chunk(3, dim=-1)]
-    if turns is None:
+    if cos_sin is None:
         return tuple(heads)
-    cosine, sine = (each.to(qkv.dtype) for each in turns)
+    cosine, sine = (each.to(qkv.dtype) for each in cos_sin)
 
     def turn(x: Tensor) -> Tensor:
         first, second = x.chunk(2, dim=-1)
@@ -31,23 +31,23 @@ def plainly(qkv: Tensor, turns: Turns | None) -> tuple[Tensor, ...]:
     return turn(heads[0]), turn(heads[1]), heads[2]
 
 
-@pytest.mark.parametrize("turns", TURNS.values(), ids=TURNS.keys())
-def test_heads_are_split_and_turned(turns: Turns | None) -> None:
+@pytest.mark.parametrize("cos_sin", TURNS.values(), ids=TURNS.keys())
+def test_heads_are_split_and_turned(cos_sin: CosSin | None) -> None:
     torch.manual_seed(0)
     qkv = torch.randn(2, 5, 24, dtype=torch.float64, requires_grad=True)
-    for ours, theirs in zip(split_heads(qkv, 2, turns), plainly(qkv, turns), strict=True):
+    for ours, theirs in zip(split_heads(qkv, 2, cos_sin), plainly(qkv, cos_sin), strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert torch.autograd.gradcheck(lambda given: split_heads(given, 2, turns), qkv)
+    assert torch.autograd.gradcheck(lambda given: split_heads(given, 2, cos_sin), qkv)
 
 
-@pytest.mark.parametrize("turns", TURNS.values(), ids=TURNS.keys())
-def test_gradients_through_attention(turns: Turns | None) -> None:
+@pytest.mark.parametrize("cos_sin", TURNS.values(), ids=TURNS.keys())
+def test_gradients_through_attention(cos_sin: CosSin | None) -> None:
     torch.manual_seed(0)
     qkv = torch.randn(2, 5, 24, requires_grad=True)
     slopes = torch.randn(2, 2, 5, 4)
     ours, theirs = (
         torch.autograd.grad(F.scaled_dot_product_attention(*heads, is_causal=True), qkv, slopes)[0]
-        for heads in (split_heads(qkv, 2, turns), plainly(qkv, turns))
+        for heads in (split_heads(qkv, 2, cos_sin), plainly(qkv, cos_sin))
     )
     torch.testing.assert_close(ours, theirs)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rehead.errors import ConfigError
-from rehead.model.cache import Cache
+from rehead.model.cache import KeyValueCache
 from tests.model.conftest import PRESETS, alive, miniature
 
 LENGTH = 20
@@ -34,8 +34,8 @@ def ids() -> torch.Tensor:
 def test_read_in_parts_or_at_once(shape: str, parts: list[int], ids: torch.Tensor) -> None:
     assert sum(parts) == LENGTH
     base = alive(miniature(**SHAPES[shape])).base
-    cache = Cache()
-    read = torch.cat([base.read_on(part, cache) for part in ids.split(parts, dim=1)], dim=1)
+    cache = KeyValueCache()
+    read = torch.cat([base.forward_cached(part, cache) for part in ids.split(parts, dim=1)], dim=1)
     assert cache.length == LENGTH
     assert torch.allclose(read, base(ids, causal=True), atol=1e-5)
 
@@ -43,12 +43,12 @@ def test_read_in_parts_or_at_once(shape: str, parts: list[int], ids: torch.Tenso
 @torch.no_grad()
 def test_rows_are_repeated_and_dropped(ids: torch.Tensor) -> None:
     base = alive(miniature("small", ngrams=3, nbuckets=64)).base
-    cache = Cache()
-    base.read_on(ids[:1, :8], cache)
+    cache = KeyValueCache()
+    base.forward_cached(ids[:1, :8], cache)
     cache.take_rows(torch.tensor([0, 0, 0]))
-    base.read_on(ids[:, 8:12], cache)
+    base.forward_cached(ids[:, 8:12], cache)
     cache.take_rows(torch.tensor([2, 0]))
-    read = base.read_on(ids[[2, 0], 12:], cache)
+    read = base.forward_cached(ids[[2, 0], 12:], cache)
     whole = torch.cat((ids[:1, :8].expand(3, -1), ids[:, 8:]), dim=1)
     assert torch.allclose(read, base(whole, causal=True)[[2, 0], 12:], atol=1e-5)
 
@@ -59,9 +59,9 @@ def test_every_token_passes_the_layers_once(ids: torch.Tensor) -> None:
     passed: list[int] = []
     for layer in base.layers:
         layer.register_forward_hook(lambda module, given, out: passed.append(out.shape[0] * out.shape[1]))
-    cache = Cache()
+    cache = KeyValueCache()
     for part in ids.split([8] + [1] * 12, dim=1):
-        base.read_on(part, cache)
+        base.forward_cached(part, cache)
     assert sum(passed) == len(base.layers) * ids.numel()
 
 
@@ -69,9 +69,9 @@ def test_every_token_passes_the_layers_once(ids: torch.Tensor) -> None:
 def test_room_is_made_now_and_then(ids: torch.Tensor) -> None:
     """Not at every token: that would copy all there is each time."""
     base = alive(miniature("small")).base
-    cache, rooms = Cache(), []
+    cache, rooms = KeyValueCache(), []
     for token in ids.split(1, dim=1):
-        base.read_on(token, cache)
+        base.forward_cached(token, cache)
         keys = cache.layers[0].keys
         assert keys is not None
         rooms.append(keys.shape[2])
@@ -82,7 +82,7 @@ def test_room_is_made_now_and_then(ids: torch.Tensor) -> None:
 @torch.no_grad()
 def test_learned_positions_end() -> None:
     base = alive(miniature("lab", positions="learned", maxlen=4)).base
-    cache = Cache()
-    base.read_on(torch.zeros(1, 4, dtype=torch.long), cache)
-    with pytest.raises(ConfigError, match="the text has 5 tokens, but the learned positions end at maxlen=4"):
-        base.read_on(torch.zeros(1, 1, dtype=torch.long), cache)
+    cache = KeyValueCache()
+    base.forward_cached(torch.zeros(1, 4, dtype=torch.long), cache)
+    with pytest.raises(ConfigError, match=r"5 tokens.*maxlen=4"):
+        base.forward_cached(torch.zeros(1, 1, dtype=torch.long), cache)

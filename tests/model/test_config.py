@@ -11,6 +11,7 @@ from rehead.model.config import (
     Classifier,
     LanguageModel,
     ModelConfig,
+    ViewConfig,
     from_dict,
     head_from_dict,
     preset,
@@ -42,7 +43,7 @@ from rehead.model.config import (
         ({"positions": ["rotary"]}, ["positions=['rotary']", "rotary"]),
         ({"feedforward": "tanh"}, ["feedforward='tanh'", "relu, gelu, swiglu"]),
         ({"norm": "both"}, ["norm='both'", "post, pre"]),
-        ({"pooling": "sum"}, ["pooling='sum'", "last, mean, distinct"]),
+        ({"pooling": "sum"}, ["pooling='sum'", "last, mean"]),
         ({"ngrams": 2}, ["ngrams=2", "nbuckets=0"]),
         ({"nbuckets": 100}, ["ngrams=1", "nbuckets=100"]),
         ({"ffmult": 0.001}, ["ffmult=0.001"]),
@@ -66,12 +67,22 @@ def test_unknown_preset() -> None:
         preset("huge")
 
 
+BAG = ViewConfig(name="bag", columns=8)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Classifier(classes=1), "classes=1"),
-        (lambda: Classifier(classes=0, multilabel=True), "classes=0"),
-        (lambda: Classifier(classes=2, pooling="first"), "pooling='first'"),  # type: ignore[arg-type]
+        (lambda: Classifier(classes=1, views=(BAG,)), "classes=1"),
+        (lambda: Classifier(classes=0, views=(BAG,), multilabel=True), "classes=0"),
+        (lambda: Classifier(classes=2, views=()), "views=[]"),
+        (lambda: Classifier(classes=2, views=(BAG, BAG)), "['bag', 'bag']"),
+        (lambda: Classifier(classes=2, views="bag"), "views='bag'"),  # type: ignore[arg-type]
+        (lambda: ViewConfig(name="../bag", columns=8), "'../bag'"),
+        (lambda: ViewConfig(name="bag", columns=0), "columns=0"),
+        (lambda: ViewConfig(name="bag", columns=8, options=[]), "options=[]"),  # type: ignore[arg-type]
+        (lambda: head_from_dict({"kind": "classifier", "classes": 2, "views": [{"name": "bag"}]}), "'columns'"),
+        (lambda: head_from_dict({"kind": "classifier", "classes": 2, "views": [3]}), "3"),
         (lambda: head_from_dict({"kind": "regressor"}), "'regressor'"),
         (lambda: head_from_dict(3), "3"),
         (lambda: head_from_dict({"kind": "classifier"}), "lacks the field 'classes'"),
@@ -85,7 +96,7 @@ def test_wrong_heads_are_named(make: Any, said: str) -> None:
 
 
 def test_one_label_is_enough_for_multilabel() -> None:
-    assert Classifier(classes=1, multilabel=True).classes == 1
+    assert Classifier(classes=1, views=(BAG,), multilabel=True).classes == 1
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
@@ -114,4 +125,47 @@ def test_the_lab_is_the_lab() -> None:
     assert lab.bias
     assert lab.scale_embedding
     assert lab.language_model() == LanguageModel(tied=False)
-    assert lab.classifier(2) == Classifier(classes=2, pooling="last", causal=True)
+    assert lab.classifier(2) == Classifier(
+        classes=2, views=(ViewConfig(name="layers", columns=200, options={"pooling": "last", "causal": True}),)
+    )
+    assert lab.classifier(2).neural == lab.classifier(2).view("layers")
+    assert lab.classifier(2).view("bag") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "views", "reads"),
+    [
+        ("bag", {}, ("bag",), "bag"),
+        ("bag", {"positions": "learned"}, ("layers",), "layers"),  # positions are added: order matters
+        ("small", {}, ("bag", "layers"), "layers"),
+        ("small", {"reads": "bag"}, ("bag", "layers"), "bag"),
+        ("small", {"nlayers": 0}, ("bag",), "bag"),
+        ("lab", {}, ("layers",), "layers"),
+    ],
+)
+def test_a_shape_states_what_is_read(name: str, changes: dict[str, Any], views: tuple[str, ...], reads: str) -> None:
+    config = preset(name, **changes)
+    assert (config.views, config.reads) == (views, reads)
+    assert [view.name for view in config.classifier(2).views] == [reads]
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "available"), [("bag", "layers", "bag"), ("lab", "bag", "layers"), ("small", "words", "layers")]
+)
+def test_a_view_that_the_shape_does_not_have_is_refused(name: str, reads: str, available: str) -> None:
+    with pytest.raises(ConfigError, match=rf"reads='{reads}'.*{available}"):
+        preset(name, reads=reads)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "part"),
+    [
+        ("bag", {}, "n-gram vectors, no layers"),
+        ("small", {"reads": "bag"}, "n-gram vectors, no layers"),
+        ("base", {"reads": "bag"}, "token vectors, no layers"),
+        ("small", {}, "a Transformer of 4 layers"),
+        ("lab", {"nlayers": 1}, "a Transformer of 1 layer"),
+    ],
+)
+def test_which_part_of_a_model_learns(name: str, changes: dict[str, Any], part: str) -> None:
+    assert preset(name, **changes).learning_part == part

@@ -5,11 +5,12 @@ import torch
 from torch import Tensor
 
 from rehead.errors import ConfigError
-from rehead.model import Classifier, LanguageModel, Model
-from rehead.model.heads import ClassifierHead, LanguageModelHead
-from tests.model.conftest import alive, miniature
+from rehead.model import LanguageModel, Model
+from rehead.model.config import Pooling
+from rehead.model.heads import ClassifierHead, LanguageModelHead, pool, unit_vectors
+from tests.model.conftest import alive, classifier_of, miniature
 
-POOLINGS = ["last", "mean"]
+POOLINGS: list[Pooling] = ["last", "mean"]
 
 
 def by_hand(pooling: str, document: Tensor) -> Tensor:
@@ -19,25 +20,22 @@ def by_hand(pooling: str, document: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_pooling_by_hand(pooling: str, side: str) -> None:
+def test_pooling_by_hand(pooling: Pooling, side: str) -> None:
     torch.manual_seed(0)
-    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
     hidden, keep = torch.randn(3, 7, 16), torch.zeros(3, 7, dtype=torch.bool)
     for row, length in enumerate((7, 4, 1)):
         keep[row, slice(0, length) if side == "right" else slice(7 - length, 7)] = True
-    with torch.no_grad():
-        pooled = head.pool(hidden, keep)
-        for row in range(3):
-            assert torch.allclose(pooled[row], by_hand(pooling, hidden[row, keep[row]]), atol=1e-5)
-        assert torch.allclose(head.pool(hidden), head.pool(hidden, torch.ones(3, 7, dtype=torch.bool)))
+    pooled = pool(hidden, keep, pooling)
+    for row in range(3):
+        assert torch.allclose(pooled[row], by_hand(pooling, hidden[row, keep[row]]), atol=1e-5)
+    assert torch.allclose(pool(hidden, None, pooling), pool(hidden, torch.ones(3, 7, dtype=torch.bool), pooling))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_document_without_tokens_pools_to_zeros(pooling: str) -> None:
-    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
+def test_a_document_without_tokens_pools_to_zeros(pooling: Pooling) -> None:
     hidden = torch.randn(2, 5, 16, requires_grad=True)
     keep = torch.tensor([[True] * 5, [False] * 5])
-    pooled = head.pool(hidden, keep)
+    pooled = pool(hidden, keep, pooling)
     assert torch.equal(pooled[1], torch.zeros_like(pooled[1]))
     pooled.sum().backward()
     assert hidden.grad is not None
@@ -46,16 +44,18 @@ def test_a_document_without_tokens_pools_to_zeros(pooling: str) -> None:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_a_batch_without_any_column_pools_to_zeros(pooling: str) -> None:
-    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling=pooling))  # type: ignore[arg-type]
-    assert not head.pool(torch.randn(2, 0, 16)).any()
-    assert head(torch.randn(2, 0, 16), None, torch.empty(0)).shape == (2, 2)
+def test_a_batch_without_any_column_pools_to_zeros(pooling: Pooling) -> None:
+    pooled = pool(torch.randn(2, 0, 16), None, pooling)
+    assert pooled.shape == (2, 16)
+    assert not pooled.any()
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("causal", [True, False])
-def test_padding_does_not_reach_the_logits(preset_name: str, pooling: str, causal: bool) -> None:
-    model = alive(miniature(preset_name), Classifier(classes=2, pooling=pooling, causal=causal))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["lab", "small", "base"])
+def test_padding_does_not_reach_the_logits(name: str, pooling: Pooling, causal: bool) -> None:
+    config = miniature(name)
+    model = alive(config, classifier_of(config, pooling=pooling, causal=causal))
     document = torch.randint(50, (1, 5))
     padded = torch.cat((document, torch.randint(50, (1, 4))), 1)
     with torch.no_grad():
@@ -64,17 +64,41 @@ def test_padding_does_not_reach_the_logits(preset_name: str, pooling: str, causa
 
 
 def test_dropout_of_the_head_is_on_in_training() -> None:
-    head = ClassifierHead(miniature("lab"), Classifier(classes=2, pooling="mean", dropout=0.9))
-    hidden = torch.randn(2, 3, 16)
-    assert not torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
+    config = miniature("lab")
+    head = ClassifierHead(config, classifier_of(config, dropout=0.9))
+    vectors = torch.randn(2, 16)
+    assert not torch.equal(head(vectors), head(vectors))
     head.eval()
-    assert torch.equal(head(hidden, None, torch.empty(0)), head(hidden, None, torch.empty(0)))
+    assert torch.equal(head(vectors), head(vectors))
+
+
+def test_a_head_on_directions_by_hand() -> None:
+    torch.manual_seed(0)
+    config = miniature("bag")
+    head = ClassifierHead(config, classifier_of(config, unit=True, words=True))
+    part, vectors = head.of("bag"), torch.randn(3, 16)
+    assert part.shift is not None
+    part.shift.normal_()
+    apart = (vectors - part.shift).numpy()
+    expected = apart / (apart**2).sum(1, keepdims=True) ** 0.5
+    torch.testing.assert_close(unit_vectors(vectors, part.shift), torch.from_numpy(expected))
+    with torch.no_grad():
+        torch.testing.assert_close(head(vectors), torch.from_numpy(expected) @ part.weight.T + head.bias)
+    assert head.of("words").weight.shape == (50 + 64, 2), "a row for each feature, so that few are read"
+    assert head.of("words").shift is None
+    assert part.scale is None
+
+
+def test_a_unit_head_reads_a_vector_at_the_mean_as_zeros() -> None:
+    shift = torch.randn(4)
+    assert not unit_vectors(shift[None], shift).any()
 
 
 def test_probabilities_of_one_label_and_of_many() -> None:
     logits = torch.tensor([[0.0, 1.0, -2.0]])
-    one = ClassifierHead(miniature("lab"), Classifier(classes=3)).probabilities(logits)
-    many = ClassifierHead(miniature("lab"), Classifier(classes=3, multilabel=True)).probabilities(logits)
+    config = miniature("lab")
+    one = ClassifierHead(config, classifier_of(config, 3)).probabilities(logits)
+    many = ClassifierHead(config, classifier_of(config, 3, multilabel=True)).probabilities(logits)
     assert one.sum().item() == pytest.approx(1)
     assert many.tolist()[0] == pytest.approx([0.5, 0.7310586, 0.1192029])
 
@@ -112,8 +136,7 @@ def test_the_head_takes_masked_positions_alone() -> None:
     ids = torch.randint(50, (2, 6))
     hidden = model.base(ids, causal=False)
     masked = torch.tensor([[True, False] * 3, [False, True] * 3])
-    assert model.head is not None
-    some = model.head(hidden[masked], None, model.base.embedding.weight)
+    some = model.token_logits(hidden[masked])
     assert torch.allclose(some, model(ids, causal=False)[masked], atol=1e-5)
 
 
@@ -131,5 +154,6 @@ def test_logits_are_made_of_their_parts(name: str, tied: bool) -> None:
     hidden, table = torch.randn(3, 7, 16), model.base.embedding.weight
     normed, weight, bias = model.head.parts(hidden, table)
     logits = normed @ weight.t() if bias is None else normed @ weight.t() + bias
-    torch.testing.assert_close(logits, model.head(hidden, None, table))
+    torch.testing.assert_close(logits, model.token_logits(hidden))
+    torch.testing.assert_close(model.token_logit_parts(hidden)[0], normed)
     assert (weight is table) == tied

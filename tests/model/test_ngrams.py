@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rehead.model.ngrams import FACTOR, PRIME, NGrams, ngram_buckets
+from rehead.model.ngrams import FACTOR, PRIME, NGrams, ngram_slots
 from tests.model.conftest import alive, miniature
 
 
@@ -57,7 +57,7 @@ def test_buckets_are_spread() -> None:
     """All bigrams of 300 tokens over 2**16 rows: as many rows hit as when each is drawn at random, or more."""
     first, second = torch.meshgrid(torch.arange(300), torch.arange(300), indexing="ij")
     pairs = torch.stack((first.flatten(), second.flatten()), 1)
-    hit = ngram_buckets(pairs, 2, 2**16).unique().numel()
+    hit = ngram_slots(pairs, 2, 2**16).unique().numel()
     expected = 2**16 * (1 - (1 - 2**-16) ** 90_000)
     assert hit > 0.98 * expected
 
@@ -65,7 +65,7 @@ def test_buckets_are_spread() -> None:
 def test_orders_do_not_share_by_construction() -> None:
     """A bigram and the trigram that prefixes it with token 0 are hashed apart."""
     pair, triple = torch.tensor([[5, 9]]), torch.tensor([[0, 5, 9]])
-    assert ngram_buckets(pair, 2, 2**20).item() != ngram_buckets(triple, 3, 2**20).item()
+    assert ngram_slots(pair, 2, 2**20).item() != ngram_slots(triple, 3, 2**20).item()
 
 
 def test_rows_go_to_the_slots_met_most_often() -> None:
@@ -83,7 +83,7 @@ def test_an_n_gram_without_a_row_adds_nothing_and_learns_nothing() -> None:
         ngrams.weight[0] = 0.0
     ids = torch.tensor([[1, 2, 3]])
     counts = torch.zeros(64)
-    counts[ngram_buckets(ids, 2, 64)[0, 1]] = 2  # the pair (2, 3) alone
+    counts[ngram_slots(ids, 2, 64)[0, 1]] = 2  # the pair (2, 3) alone
     ngrams.choose_rows(counts)
     out = ngrams(ids, None, True)
     assert not out[0, :2].any()

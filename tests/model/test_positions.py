@@ -7,7 +7,7 @@ import torch
 
 from rehead.errors import ConfigError
 from rehead.model import Base
-from rehead.model.positions import count_positions, rotary_turns, rotate, sinusoidal_table
+from rehead.model.positions import count_positions, rotary_cos_sin, rotate, sinusoidal_table
 from tests.model.conftest import POSITIONS, alive, miniature
 
 
@@ -23,7 +23,7 @@ def test_sinusoidal_by_the_paper() -> None:
 def test_rotary_scores_depend_on_the_distance_only() -> None:
     torch.manual_seed(0)
     q, k = torch.randn(8), torch.randn(8)
-    turns = rotary_turns(torch.arange(40)[None], 8)
+    turns = rotary_cos_sin(torch.arange(40)[None], 8)
     turned_q, turned_k = (rotate(each.expand(1, 1, 40, 8), turns)[0, 0] for each in (q, k))
     scores = turned_q @ turned_k.T
     for distance in range(-20, 21):
@@ -37,7 +37,7 @@ def test_rotary_as_complex_numbers() -> None:
     """The reference: pairs as complex numbers, multiplied by e^(i·position·frequency)."""
     torch.manual_seed(0)
     x = torch.randn(1, 1, 6, 8)
-    ours = rotate(x, rotary_turns(torch.arange(6)[None], 8))
+    ours = rotate(x, rotary_cos_sin(torch.arange(6)[None], 8))
     frequency = torch.tensor([10_000 ** (-2 * pair / 8) for pair in range(4)])
     turn = torch.polar(torch.ones(6, 4), torch.arange(6)[:, None] * frequency)
     turned = torch.complex(x[..., :4], x[..., 4:]) * turn
@@ -83,4 +83,4 @@ def test_only_learned_positions_have_parameters(positions: str) -> None:
     base = Base(miniature("lab", positions=positions))
     named = {name for name, _ in base.named_parameters() if "position" in name}
     assert named == ({"positions.weight"} if positions == "learned" else set())
-    assert not [name for name, _ in base.named_buffers() if not name.startswith("spread.")]
+    assert not [name for name, _ in base.named_buffers() if not name.startswith("statistics.")]

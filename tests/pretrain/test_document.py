@@ -7,20 +7,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from rehead.model.grams import find_grams, rows_of
-from rehead.training.bags import _readings, bag_readings
-from rehead.training.row_sums import row_sums
 from torch import Tensor, nn
 
 from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
-from rehead.model.ngrams import ngram_buckets
+from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
-from rehead.pretrain import ngram_counts
+from rehead.pretrain import ngram_counts as grams_module
 from rehead.pretrain.document import LOGIT_SCALE, Document
 from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
+from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
+from rehead.views.rows import RowFinder, index_rows
 
 NTOKENS = 40
 
@@ -28,7 +28,7 @@ NTOKENS = 40
 @pytest.fixture(autouse=True)
 def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With forty words all are frequent: thin out less."""
-    monkeypatch.setattr(ngram_counts, "SUBSAMPLE_THRESHOLD", 1e-2)
+    monkeypatch.setattr(grams_module, "SUBSAMPLE_THRESHOLD", 1e-2)
 
 
 class Stored:
@@ -93,7 +93,8 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
     base = made.model.base
     stir(made)
     text = np.array([3, 9, 9, 1, 30, 9, 9], np.int64)
-    fields = bag_readings(find_grams([text], made.model.config, made.slots), 1, NTOKENS)
+    rows = made.finder.find([text])
+    fields = index_rows(rows.row, rows.document, 1, NTOKENS)
     tensors = {name: torch.from_numpy(each) for name, each in fields.items()}
     hidden = base(torch.from_numpy(text)[None], causal=False)
     assert torch.allclose(made.pooled(tensors) / len(text), hidden.mean(1), atol=1e-5)
@@ -101,7 +102,7 @@ def test_a_sum_of_rows_is_what_the_base_pools() -> None:
 
 def test_n_grams_against_counting_by_hand() -> None:
     texts = [np.array(each, np.int64) for each in ([1, 2, 3], [4], [], [5, 6])]
-    grams = find_grams(texts, config(), rows_of(Model(config()).base))
+    grams = RowFinder(Model(config()).base).find(texts)
     found = list(zip(grams.document.tolist(), grams.start.tolist(), grams.size.tolist(), strict=True))
     expected = [
         (document, start, size)
@@ -121,7 +122,7 @@ def test_rows_go_to_the_most_frequent_n_grams() -> None:
     store = stored(50)
     choose_ngrams(base, store, seed=0)
     often = Counter(
-        int(ngram_buckets(torch.tensor([text[start : start + n].tolist()]), n, 240))
+        int(ngram_slots(torch.tensor([text[start : start + n].tolist()]), n, 240))
         for text in (store[place] for place in range(50))
         for n in (2, 3)
         for start in range(len(text) - n + 1)
@@ -139,9 +140,9 @@ def test_an_n_gram_met_once_gets_no_row() -> None:
     base = Model(config()).base
     assert base.ngrams is not None
     choose_ngrams(base, cast(Store, Stored([[1, 2, 3], [1, 2, 4]])), seed=0)
-    found = find_grams([np.array([1, 2, 3, 4], np.int64)], base.config, rows_of(base))
-    longer = found.some(found.size > 1)
-    assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.rows.tolist(), strict=True)) == [(0, 2, 41)]
+    found = RowFinder(base).find([np.array([1, 2, 3, 4], np.int64)])
+    longer = found.take(found.size > 1)
+    assert list(zip(longer.start.tolist(), longer.size.tolist(), longer.row.tolist(), strict=True)) == [(0, 2, 41)]
 
 
 def test_frequent_rows_are_thinned_out() -> None:
@@ -158,7 +159,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     loss, count = 0.0, 0
     base = made.model.base
     for place in range(len(prepared.texts)):
-        rows = prepared.inputs.rows[prepared.inputs.document == place]
+        rows = prepared.inputs.row[prepared.inputs.document == place]
         vector = torch.zeros(8)
         for row in rows:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
@@ -170,7 +171,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
             for row, chance in zip(prepared.candidates, prepared.log_probabilities, strict=True)
         }
         total = math.log(sum(math.exp(each) for each in scores.values()))
-        for row in prepared.targets.rows[prepared.targets.document == place]:
+        for row in prepared.targets.row[prepared.targets.document == place]:
             loss, count = loss + total - scores[int(row)], count + 1
     return loss, count
 
@@ -178,7 +179,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
 def _choices(made: Document, step: int) -> Any:
     at = np.arange(step * made.documents, (step + 1) * made.documents)
     epochs, positions = np.divmod(at, len(made.train_store))
-    documents = module.shuffled(positions, len(made.train_store), made.seed, module.ORDER, epochs)
+    documents = shuffled(positions, len(made.train_store), made.seed, Stream.DOCUMENT_ORDER, epochs)
     return made.train_store, documents, epochs, made.seed, step
 
 
@@ -281,7 +282,7 @@ def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     for step in range(steps):
         prepared = made._prepare(*_choices(made, step))
         often[prepared.candidates] += 1
-        targets = len(prepared.targets.rows)
+        targets = len(prepared.targets.row)
         expected += -np.expm1(
             -made.target_distribution * targets - made.sampling_distribution * module.SAMPLED_CANDIDATES
         )
@@ -386,15 +387,6 @@ def test_the_tables_of_a_bag_move_by_rows_and_those_under_layers_too() -> None:
     tables = {"output.weight", "model.base.ngrams.weight"}
     assert {names[id(each)] for each in bag.row_tables()} == tables | {"model.base.embedding.weight"}
     assert {names[id(each)] for each in layers.row_tables()} == tables
-
-
-def test_row_sums_serve_both_tables() -> None:
-    made = objective()
-    tensors = made.read(0).tensors
-    assert made.model.base.ngrams is not None
-    sums = row_sums(made.model.base.ngrams, _readings(tensors, "ngrams"))
-    assert sums.shape == (6, 8)
-    assert not sums.any()  # n-grams start at zero
 
 
 def test_reading_past_the_layers_is_reading_a_bag() -> None:

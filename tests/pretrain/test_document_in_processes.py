@@ -41,21 +41,32 @@ def train(made: Document, rank: int, world: int) -> list[float]:
     return losses
 
 
-def one_of_two(rank: int, shape: str, folder: str) -> None:
+SHAPES = {"bag": config, "layers": layered}
+
+
+def one_of_two(rank: int, folder: str) -> None:
+    """Train every shape: starting Python and torch takes far longer than the steps."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
-    made = objective(config() if shape == "bag" else layered())
-    losses = train(made, rank, WORLD)
-    torch.save((losses, made.state_dict()), f"{folder}/{rank}.pt")
+    for name, shape in SHAPES.items():
+        made = objective(shape())
+        losses = train(made, rank, WORLD)
+        torch.save((losses, made.state_dict()), f"{folder}/{name}-{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("shape", ["bag", "layers"])
-def test_two_processes_do_what_one_does(shape: str, tmp_path: Path) -> None:
-    mp.spawn(one_of_two, (shape, str(tmp_path)), nprocs=WORLD)  # type: ignore[no-untyped-call]
-    made = objective(config() if shape == "bag" else layered())
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two")
+    mp.spawn(one_of_two, (str(folder),), nprocs=WORLD)  # type: ignore[no-untyped-call]
+    return folder
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_two_processes_do_what_one_does(shape: str, of_two: Path) -> None:
+    made = objective(SHAPES[shape]())
     losses = train(made, 0, 1)
-    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(WORLD)]
+    found = [torch.load(of_two / f"{shape}-{rank}.pt") for rank in range(WORLD)]
     for (theirs, state), (_, first) in zip(found, found[:1] * 2, strict=True):
         assert theirs == pytest.approx(losses, abs=1e-4)
         for name, each in made.state_dict().items():

@@ -163,7 +163,7 @@ def test_lr_is_the_learning_rate_of_adamw_and_the_others_keep_their_ratio_to_it(
     factor = 2e-5 / default.rates.adamw
     assert given.rates.rows == pytest.approx(default.rates.rows * factor)
     assert given.rates.muon == pytest.approx(default.rates.muon * factor)
-    assert given.rates.decay == default.rates.decay
+    assert given.rates.weight_decay == default.rates.weight_decay
     made = {
         type(each).__name__: [group["lr"] for group in each.param_groups]
         for each in Optimizers(given.objective, given.rates, "muon", sharded=False).each

@@ -30,7 +30,7 @@ class Seen:
     norm: float
 
 
-SPREAD = "base.spread."  # measured when training is done
+STATISTICS = "base.statistics."  # measured when training is done
 
 
 def first_step(text: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Seen:
@@ -181,10 +181,10 @@ def test_a_run_ends_with_its_best_weights_and_keeps_its_last(
     last = load_file(tmp_path / "run" / "checkpoints" / "step-000012" / "model.safetensors")
     for name, tensor in saved.items():
         assert torch.equal(run.model.state_dict()[name], tensor)
-        if not name.startswith(SPREAD):
+        if not name.startswith(STATISTICS):
             assert torch.equal(tensor, kept[8][f"model.{name}"])
             assert torch.equal(last[f"model.{name}"], kept[12][f"model.{name}"])
-    assert run.model.base.spread.known
+    assert run.model.base.statistics.known
     assert any(not torch.equal(kept[8][name], kept[12][name]) for name in kept[8])
     assert left(tmp_path / "run").best is not None
 
@@ -196,7 +196,7 @@ def test_without_validations_the_last_weights_are_the_run(text: Path, tmp_path: 
     assert [line["kind"] for line in metrics(tmp_path / "run")] == ["train", "train"]
     last = load_file(tmp_path / "run" / "checkpoints" / "step-000012" / "model.safetensors")
     for name, tensor in run.model.state_dict().items():
-        assert name.startswith(SPREAD) or torch.equal(tensor, last[f"model.{name}"])
+        assert name.startswith(STATISTICS) or torch.equal(tensor, last[f"model.{name}"])
 
 
 def test_training_lowers_the_held_out_loss(text: Path, tmp_path: Path) -> None:

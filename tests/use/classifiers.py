@@ -7,32 +7,40 @@ from typing import Any
 
 import torch
 
-from rehead.model.config import Classifier, preset
-from rehead.model.heads import ClassifierHead
+from rehead.model.config import Classifier, ModelConfig, ViewConfig, preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
+from rehead.runs.scoring import classifier_head
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from tests.finetune.sets import multilabel, reviews
 
-# What a classifier may be made of: the preset, its head, and how it reads long documents.
-KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "distinct": ("bag", {"pooling": "distinct", "unit": True}, {}),
-    "distinct, words": ("bag", {"pooling": "distinct", "unit": True, "words": True}, {}),
-    "words in windows": ("bag", {"pooling": "distinct", "words": True}, {"longest": 7, "long": "windows"}),
-    "bag": ("bag", {"pooling": "mean"}, {}),
-    "bag, several labels": ("bag", {"pooling": "mean", "multilabel": True, "words": True}, {}),
-    "bag, last": ("bag", {"pooling": "last"}, {"longest": 7, "long": "head+tail"}),
-    "bag, head and tail": ("bag", {"pooling": "mean"}, {"longest": 7, "long": "head+tail"}),
-    "identity layers": ("small", {"pooling": "distinct", "unit": True, "words": True}, {"long": "head+tail"}),
-    "layers": ("small", {"pooling": "mean"}, {"longest": 9, "long": "windows"}),
-    "layers, whole direction": ("small", {"pooling": "mean", "unit": True}, {"longest": 9, "long": "windows"}),
-    "layers, words": ("small", {"pooling": "mean", "unit": True, "words": True}, {"longest": 9, "long": "tail"}),
-    "layers, head": ("small", {"pooling": "mean"}, {"longest": 9, "long": "head"}),
-    "lab, mean": ("lab", {"pooling": "mean", "causal": True}, {"longest": 9, "long": "head+tail"}),
-    "lab": ("lab", {"pooling": "last", "causal": True}, {"longest": 9, "long": "windows"}),
-    "learned positions": ("learned", {"pooling": "mean", "multilabel": True}, {}),
+BAG: dict[str, Any] = {"name": "bag"}
+LAYERS: dict[str, Any] = {"name": "layers", "pooling": "mean", "causal": False}
+WORDS: dict[str, Any] = {"name": "words"}
+SUMS: dict[str, Any] = {**BAG, "distinct": False}
+
+# What a classifier may be made of: the preset, its views with their options, and what else the head has.
+KINDS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
+    "distinct": ("bag", [{**BAG, "unit": True}], {}),
+    "distinct, words": ("bag", [{**BAG, "unit": True}, WORDS], {}),
+    "words in windows": ("bag", [{**BAG, "max_length": 7, "long": "windows"}, WORDS], {}),
+    "bag": ("bag", [SUMS], {}),
+    "bag, multilabel": ("bag", [SUMS, WORDS], {"multilabel": True}),
+    "bag, head and tail": ("bag", [{**SUMS, "max_length": 7, "long": "head+tail"}], {}),
+    "words alone": ("bag", [WORDS], {}),
+    "bag under layers": ("small", [{**BAG, "unit": True, "long": "head+tail"}, WORDS], {}),
+    "layers": ("small", [{**LAYERS, "max_length": 9}], {}),
+    "layers, whole direction": ("small", [{**LAYERS, "max_length": 9, "unit": True}], {}),
+    "layers, words": ("small", [{**LAYERS, "max_length": 9, "long": "tail", "unit": True}, WORDS], {}),
+    "layers and bag": ("small", [{**LAYERS, "max_length": 9, "unit": True}, {**BAG, "unit": True}], {}),
+    "layers, head": ("small", [{**LAYERS, "max_length": 9, "long": "head"}], {}),
+    "lab, mean": ("lab", [{**LAYERS, "causal": True, "max_length": 9, "long": "head+tail"}], {}),
+    "lab": ("lab", [{**LAYERS, "pooling": "last", "causal": True, "max_length": 9}], {}),
+    "positions, no layers": ("lab", [{**LAYERS, "pooling": "last", "max_length": 7, "long": "head+tail"}], {}),
+    "learned positions": ("learned", [LAYERS], {"multilabel": True}),
 }
+WITHOUT_LAYERS = [kind for kind, (_, views, _) in KINDS.items() if all(each["name"] != "layers" for each in views)]
 TEXTS = [
     "good film",
     "",
@@ -53,31 +61,39 @@ def tokenizer() -> Tokenizer:
 @functools.cache
 def classifier(kind: str) -> Run:
     """Make a classifier of a kind, with random weights throughout."""
-    name, head, reading = KINDS[kind]
+    name, views, more = KINDS[kind]
     dials: dict[str, Any] = {"nhid": 16, "ntokens": tokenizer().vocab_size}
     if name == "learned":
         name, dials = "lab", {**dials, "positions": "learned", "maxlen": 300, "feedforward": "gelu"}
     if preset(name).nbuckets:
         dials |= {"nbuckets": 128}
     if preset(name).nlayers:
-        dials |= {"nlayers": 2, "nhead": 2}
+        dials |= {"nlayers": 0 if kind == "positions, no layers" else 2, "nhead": 2}
+    config = preset(name, **dials)
     torch.manual_seed(0)
-    model = Model(preset(name, **dials), Classifier(classes=3, **head))
-    assert isinstance(model.head, ClassifierHead)
+    model = Model(config, Classifier(classes=3, views=tuple(view(config, **each) for each in views), **more))
+    head = classifier_head(model)
     with torch.no_grad():
-        for parameter in model.head.parameters():
+        for parameter in head.parameters():
             parameter.normal_()
-        if model.head.centre is not None:
-            model.head.centre.normal_(std=0.1)
-        if model.head.words is not None:
-            model.head.words.idf.uniform_(0.5, 3.0)
-        for layer in model.base.layers if kind != "identity layers" else []:
+        for each in head.config.views:
+            part = head.of(each.name)
+            if part.shift is not None:
+                part.shift.normal_(std=0.1)
+            if part.scale is not None:
+                part.scale.uniform_(0.5, 3.0)
+        for layer in model.base.layers:
             layer.output.weight.normal_(std=0.2)
             layer.down.weight.normal_(std=0.2)
         if model.base.ngrams is not None:
             model.base.ngrams.choose_rows(torch.randint(0, 4, model.base.ngrams.rows.shape).float())
             model.base.ngrams.weight[1:].normal_(std=0.3)
-    details: dict[str, Any] = {"reading": reading} if reading else {}
-    if model.head.config.multilabel:
-        details["thresholds"] = [0.3, 0.5, 0.7]
+    details = {"thresholds": [0.3, 0.5, 0.7]} if head.config.multilabel else {}
     return Run(model.eval(), tokenizer(), ["bad", "fair", "good"], details)
+
+
+def view(config: ModelConfig, name: str, *, unit: bool = False, **options: Any) -> ViewConfig:
+    """Describe a view of a base."""
+    if name == "words":
+        return ViewConfig(name=name, columns=config.ntokens + config.nbuckets, sparse=True)
+    return ViewConfig(name=name, columns=config.nhid, unit=unit, options=options)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from tests.model.conftest import miniature

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import Reading, class_logits, class_probabilities, encode
 
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.targets import targets
 from rehead.model.config import preset
-from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run, load, save
+from rehead.runs.scoring import class_logits, class_probabilities, encoded_probabilities, open_views
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
+from rehead.views.encoded import EncodedTexts
 from tests.model.conftest import miniature
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.conftest import trained
@@ -31,11 +31,10 @@ from tests.use.trained import layered_classifier, linear_classifier, split
 onnx = pytest.importorskip("onnx", reason="the extra `export` is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 
-from rehead.use.export.graph import MATRIX_MAX, Graph, quantize  # noqa: E402
-from rehead.use.export.network import classifier_graph, language_model_graph  # noqa: E402
-
 from rehead.use.export import folder  # noqa: E402 (needs onnx)
 from rehead.use.export.folder import NAMES, export_run  # noqa: E402
+from rehead.views.onnx_graph import MATRIX_MAX, Graph, quantize  # noqa: E402
+from rehead.views.onnx_network import classifier_graph, language_model_graph  # noqa: E402
 
 # A document for each length around the windows of the classifiers, and some that are far longer.
 LENGTHS = [0, 1, 2, 3, 6, 7, 8, 9, 10, 13, 14, 15, 17, 18, 19, 27, 28, 60, 201]
@@ -49,7 +48,7 @@ def session(model: Any) -> Any:
 
 def answers(run: Run, ids: list[Any], *, int8: bool = False) -> np.ndarray[Any, Any]:
     """Probabilities of documents, one by one, out of the graph."""
-    model = classifier_graph(run.model, Reading.of(run), int8=int8)
+    model = classifier_graph(run.model, open_views(run.model), int8=int8)
     onnx.checker.check_model(model, full_check=True)
     opened = session(model)
     return np.stack([opened.run(["probabilities"], {"ids": each})[0] for each in ids])
@@ -60,10 +59,7 @@ def test_every_kind_of_classifier_answers_as_torch_does(kind: str) -> None:
     run = classifier(kind)
     chance = np.random.RandomState(0)
     ids = [chance.randint(0, run.model.config.ntokens, length) for length in LENGTHS]
-    head = run.model.head
-    assert isinstance(head, ClassifierHead)
-    scores = folder.score_ids(run.model, ids, Reading.of(run))
-    expected = head.probabilities(torch.from_numpy(scores)).numpy()
+    expected = encoded_probabilities(run, EncodedTexts(ids=ids))
     found = answers(run, ids)
     assert np.abs(found - expected).max() < 1e-5
     assert np.ptp(found, 0).max() > 0.1  # documents differ
@@ -74,7 +70,7 @@ def test_every_kind_of_classifier_answers_as_torch_does(kind: str) -> None:
 def test_texts_are_read_as_we_read_them() -> None:
     run = classifier("distinct, words")
     assert run.tokenizer is not None
-    found = answers(run, encode(run.tokenizer, TEXTS))
+    found = answers(run, EncodedTexts(TEXTS, run.tokenizer).ids)
     assert found == pytest.approx(class_probabilities(run, TEXTS), abs=1e-6)
 
 
@@ -89,7 +85,7 @@ def test_texts_are_read_as_we_read_them() -> None:
 def test_int8_is_as_good_on_real_reviews(train: Any, name: str, least: float) -> None:
     run, valid = train(), split(name).valid
     truth = targets(valid, run.labels, multilabel=False)
-    ids = encode(run.tokenizer, valid.texts)
+    ids = EncodedTexts(valid.texts, run.tokenizer).ids
     exact, rough = answers(run, ids), answers(run, ids, int8=True)
     assert np.abs(exact - class_probabilities(run, valid.texts)).max() < 1e-4
     right = (exact.argmax(1) == truth).mean()
@@ -153,7 +149,7 @@ def alone(out: Path, *texts: str, given: str | None = None) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["identity layers", "bag, several labels"])
+@pytest.mark.parametrize("kind", ["bag under layers", "bag, multilabel"])
 def test_the_folder_needs_nothing_of_us(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(classifier(kind), tmp_path / "run")
     out = tmp_path / "out"
@@ -310,4 +306,4 @@ def test_exported_is_what_was_loaded(tmp_path: Path) -> None:
     done = export_run(run, tmp_path / "out")
     assert done.difference < 1e-5
     assert done.size == (tmp_path / "out" / "model.onnx").stat().st_size
-    assert class_logits(run, None, TEXTS) == pytest.approx(class_logits(classifier("layers, words"), None, TEXTS))
+    assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, words"), TEXTS))

@@ -12,13 +12,13 @@ import pytest
 import tokenizers
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.text.tokenizer import SPECIALS, Tokenizer
 from rehead.use.fill import guess, mask_ids
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run
 from tests.use.conftest import fruit_tokenizer, trained
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import a_run, printed
 
 Saved = Callable[..., str]
 

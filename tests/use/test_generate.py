@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rehead.model import Model, Run, save
+from rehead.model import Model
+from rehead.runs.run import Run, save
 from rehead.use.generate import Printer, generate_samples, prompt_ids
 from rehead.use.sampling import Sampling
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run
 from tests.use.conftest import SENTENCES, fruit_tokenizer, trained
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import a_run, printed
 
 Saved = Callable[..., str]
 
@@ -208,7 +208,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
     run = saved("causal")
     wrong = {
         "no run": ([str(tmp_path / "none")], "no such run"),
-        "masked": ([saved("masked")], "never learnt to continue a text: its objective was masked"),
+        "masked": ([saved("masked")], "not trained to continue a text: its objective was masked"),
         "document": ([document], "its objective was document. Pretrain one with --objective causal or hybrid."),
         "a classifier": ([classifier], "is a classifier: its language-model head was replaced"),
         "no tokens": ([run, "--tokens", "0"], "--tokens=0"),

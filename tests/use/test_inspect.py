@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rehead.cli import main
-from rehead.model import LanguageModel, Run, preset, save
+from rehead.model import LanguageModel, preset
 from rehead.model.accounting import account, work
+from rehead.pretrain.options import PretrainOptions
+from rehead.runs.run import Run, save
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import a_run, tiny_tokenizer
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> tuple[str, str]:
-    assert main(arguments) == code
-    captured = capsys.readouterr()
-    return captured.out, captured.err
-
+from tests.use.tiny_runs import a_run, printed, tiny_tokenizer
 
 LAB = {
     "embedding": "10,000,200",
@@ -104,8 +98,9 @@ def test_dials_can_be_turned(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("preset lab: nhid 100, nlayers 2, nhead 2, nff 100, ntokens 10")
 
 
-def test_small_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "inspect")[0].startswith("preset small:")
+def test_the_preset_of_pretraining_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    preset_of_pretraining = PretrainOptions.__dataclass_fields__["preset"].default
+    assert printed(capsys, "inspect")[0].startswith(f"preset {preset_of_pretraining}:")
 
 
 def test_a_run_is_counted_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rehead.model.reading import class_probabilities
 
 from rehead.errors import UserError
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, save
+from rehead.runs.scoring import class_probabilities
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.use.labeller import Labeller
@@ -23,9 +23,8 @@ TEXTS = ["good film", "bad film", "a good book", ""]
 def made(*, multilabel: bool = False) -> Run:
     tokenizer = Tokenizer.train([Document(text, "x", 1) for text in TEXTS * 5], vocab=270, quiet=True)
     torch.manual_seed(1)
-    model = Model(
-        preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8), Classifier(classes=3, multilabel=multilabel)
-    )
+    config = preset("bag", ntokens=tokenizer.vocab_size, nhid=4, nbuckets=8)
+    model = Model(config, config.classifier(3, multilabel))
     return Run(model.eval(), tokenizer, ["bad", "fair", "good"])
 
 
@@ -40,7 +39,7 @@ def test_one_label_is_given_from_how_sure_on() -> None:
     labeller = Labeller.of(made())
     given = np.array([[0.2, 0.7, 0.1], [0.4, 0.3, 0.3]])
     assert labeller.labels(given) == [("fair",), ("bad",)]
-    assert labeller.labels(given, sure=0.7) == [("fair",), None]
+    assert labeller.labels(given, min_confidence=0.7) == [("fair",), None]
     assert labeller.labels(given[:0]) == []
 
 
@@ -48,11 +47,11 @@ def test_of_several_the_most_doubtful_decides() -> None:
     labeller = Labeller.of(made(multilabel=True))
     given = np.array([[0.95, 0.05, 0.9], [0.95, 0.45, 0.9], [0.1, 0.1, 0.1]])
     assert labeller.labels(given) == [("bad", "good"), ("bad", "good"), ()]
-    assert labeller.labels(given, sure=0.8) == [("bad", "good"), None, ()]
+    assert labeller.labels(given, min_confidence=0.8) == [("bad", "good"), None, ()]
 
 
 def test_a_language_model_is_no_classifier(tmp_path: Path) -> None:
     config = preset("bag", ntokens=270, nhid=4, nbuckets=8)
     save(Run(Model(config, config.language_model())), tmp_path / "run")
-    with pytest.raises(UserError, match="is no classifier"):
+    with pytest.raises(UserError, match="not a classifier"):
         Labeller.open(tmp_path / "run")

@@ -9,8 +9,9 @@ import torch
 
 from rehead.errors import UserError
 from rehead.figures import save_figures
-from rehead.model import LanguageModel, Run, square_mask
+from rehead.model import LanguageModel, square_mask
 from rehead.model.positions import Learned, sinusoidal_table
+from rehead.runs.run import Run
 from rehead.use.pictures import (
     _label,
     draw_attention,
@@ -19,7 +20,7 @@ from rehead.use.pictures import (
     similarity_by_distance,
 )
 from tests.model.conftest import alive, miniature
-from tests.model.test_run import tiny_tokenizer
+from tests.use.tiny_runs import tiny_tokenizer
 
 
 def test_similarity_by_distance_by_hand() -> None:

@@ -293,7 +293,7 @@ def test_what_cannot_be_gone_on_with_is_begun_anew(
         (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
         (["in.csv", "--explain-label", "good"], "Add --explain"),
         (["in.csv", "--explain", "--explain-label", "grand"], "--explain-label grand: choose one of bad, fair, good"),
-        (["in.csv", "--out", "in.csv", "--overwrite"], "is the file that is read"),
+        (["in.csv", "--out", "in.csv", "--overwrite"], "is the input file"),
         (["in.csv", "--out", "o.xlsx"], "--out o.xlsx"),
         (["in.csv", "--text-column", "words"], "no column 'words'. There are: id, text"),
         (["nowhere.csv"], "no such file"),
@@ -328,11 +328,11 @@ import sys, time
 from rehead.use import predict, unfinished
 unfinished.CHECKPOINT_SECONDS = 0
 predict.GROUP_TEXTS = 5
-said_of = predict.said_of
+make_predictions = predict.make_predictions
 def slowly(*given):
     time.sleep(0.02)
-    return said_of(*given)
-predict.said_of = slowly
+    return make_predictions(*given)
+predict.make_predictions = slowly
 from rehead.cli import main
 sys.exit(main())
 """
@@ -384,17 +384,17 @@ def interrupted(run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     def begin() -> list[str]:
         write(Path("in.csv"), some_texts(30))
         command = ["predict", run, "in.csv", "--out", "out.csv", "--quiet"]
-        said_of, calls = predicting.said_of, []
+        make_predictions, calls = predicting.make_predictions, []
 
         def stopping(*given: object) -> object:
             calls.append(1)
             if len(calls) == 3:
                 os.kill(os.getpid(), signal.SIGINT)
-            return said_of(*given)  # type: ignore[arg-type]
+            return make_predictions(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(predicting, "said_of", stopping)
+        monkeypatch.setattr(predicting, "make_predictions", stopping)
         assert main(command) == 130
-        monkeypatch.setattr(predicting, "said_of", said_of)
+        monkeypatch.setattr(predicting, "make_predictions", make_predictions)
         return command
 
     return begin

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rehead.text.tokenizer import SPECIALS, Tokenizer
 from rehead.use.streaming import TextStream
-from tests.model.test_run import tiny_tokenizer
 from tests.use.conftest import fruit_tokenizer
+from tests.use.tiny_runs import tiny_tokenizer
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int], before: list[int]) -> list[str]:

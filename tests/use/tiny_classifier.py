@@ -6,9 +6,10 @@ import functools
 
 import torch
 
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
+from rehead.runs.scoring import classifier_head
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 
@@ -44,10 +45,10 @@ def tiny_classifier(
     torch.manual_seed(seed)
     sizes = {"nbuckets": 64} if shape == "bag" else {"nlayers": 1}
     config = preset(shape, ntokens=tokenizer.vocab_size, nhid=16, **sizes)
-    model = Model(config, Classifier(classes=len(names), multilabel=multilabel)).eval()
+    model = Model(config, config.classifier(len(names), multilabel)).eval()
     with torch.no_grad():
         model.base.embedding.weight.normal_()
-        model.head.linear.weight.normal_(std=0.7)  # type: ignore[union-attr]
+        classifier_head(model).of(str(config.reads)).weight.normal_(std=1.5)
     return Run(model, tokenizer, list(names))
 
 

@@ -6,19 +6,21 @@ import functools
 
 import pytest
 import torch
-from rehead.finetune.features import read_documents
-from rehead.finetune.probe import Probe, put_on
-from rehead.model.reading import encode, is_bag
 
 from rehead.errors import UserError
-from rehead.finetune.linear import Examples, Found, Setting, fit_average
+from rehead.finetune.build import build_linear
+from rehead.finetune.candidates.linear import fit_average
+from rehead.finetune.examples import read_examples
 from rehead.finetune.targets import targets
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
+from rehead.runs.scoring import neural_view
 from rehead.text.datasets import DatasetSplits, find_file, load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
+from rehead.views.encoded import EncodedTexts
+from rehead.views.words import WordsOptions, WordsView
 
 SIZES = {"rotten-tomatoes": (1600, 2000, 1 << 12), "imdb": (4000, 8000, 1 << 17)}  # examples, tokens, n-grams
 
@@ -38,25 +40,32 @@ def words_of_reviews(name: str = "rotten-tomatoes") -> Tokenizer:
     return Tokenizer.train(documents, vocab=SIZES[name][1], quiet=True)
 
 
+@functools.cache
 def linear_classifier(name: str = "rotten-tomatoes") -> Run:
-    """Directions and exact words, as the usual recipe has them, without its search for settings."""
+    """Directions and exact words, as a frozen base has them, without the search for settings."""
     train, tokenizer = split(name).train, words_of_reviews(name)
     torch.manual_seed(0)
     shape = preset("bag", nhid=16, nbuckets=SIZES[name][2], ntokens=tokenizer.vocab_size)
     base = Run(Model(shape).eval(), tokenizer)
-    truth, setting = targets(train, train.names, multilabel=False), Setting(power=1.0, words=4.0, strength=100.0)
-    features, space = read_documents(base.model, encode(tokenizer, train.texts))
-    examples = Examples(features, truth, space, 2)
-    return put_on(Probe(base, examples, Found([setting], truth), fit_average(examples, [setting]), [], []), train)
+    views = [neural_view(base.model), WordsView(base.model, WordsOptions())]
+    truth = targets(train, train.names, multilabel=False)
+    examples = read_examples(base, views, train.texts, truth, 2, balanced=False)
+    linear = fit_average(examples, [{"power": 1.0, "words": 4.0, "C": 100.0}])
+    return build_linear(base, examples, linear, train)
 
 
+@functools.cache
 def layered_classifier() -> Run:
     """One layer, trained from scratch for a moment, with the loss written out."""
     train, tokenizer = split().train, words_of_reviews()
     torch.manual_seed(0)
     shape = preset("small", nhid=16, nlayers=1, nhead=2, ngrams=1, nbuckets=0, ntokens=2000)
-    model = Model(shape, Classifier(classes=2, pooling="mean"))
-    ids, truth = encode(tokenizer, train.texts), torch.from_numpy(targets(train, train.names, multilabel=False))
+    model = Model(shape, shape.classifier(2))
+    assert model.reads_layers
+    ids, truth = (
+        EncodedTexts(train.texts, tokenizer).ids,
+        torch.from_numpy(targets(train, train.names, multilabel=False)),
+    )
     order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     batches = [torch.tensor(order[begin : begin + 64]) for begin in range(0, len(ids), 64)]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -68,5 +77,4 @@ def layered_classifier() -> Run:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    assert not is_bag(model.base.eval())
     return Run(model.eval(), tokenizer, train.names)

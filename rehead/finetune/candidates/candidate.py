@@ -16,8 +16,8 @@ from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
 from rehead.finetune.logistic import log_losses
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import folds, most_folds, split
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import folds, max_folds, split
+from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
 
@@ -58,8 +58,8 @@ class Task:
         searched = np.arange(len(train))
         if len(train) > SEARCHED:
             searched = split(train, 1 - SEARCHED / len(train), options.seed)[0]
-        part = some(train, searched)
-        count = most_folds(part, FOLDS)
+        part = subset(train, searched)
+        count = max_folds(part, FOLDS)
         search_folds = folds(part, count, options.seed) if count >= 2 else []
         judged = search_folds
         if search_folds and len(searched) < len(train):
@@ -83,7 +83,7 @@ class Candidate:
     examples: Examples
     "All examples, as the views of this candidate see them."
     settings: list[Settings]
-    "Hyperparameters of its linear part; those of several are averaged, the best first."
+    "Hyperparameters of its linear part; where there are several, classifiers with each are averaged, the best first."
     fit: Callable[[Examples], LinearClassifier]
     "Fit the linear part to some examples."
     build: Callable[[], Run]

@@ -1,10 +1,10 @@
 """A linear classifier on the frozen base: what a few labels are best spent on.
 
-For each neural view of the base, and exact words beside it, three numbers are searched by cross-validation: the
+For each neural view of the base, with exact words beside it, three numbers are searched by cross-validation: the
 `power` of the prior on directions, the weight of the words, and `C`. Directions alone are cheap, so the power is chosen
-on them; then words are added, if the held-out examples gain. Settings are compared by log loss: with few labels,
-accuracy is too coarse. With balanced classes the loss is balanced too; otherwise the settings that undo the balancing
-would win.
+on them; then words (and any other sparse view) are added, if the held-out examples gain. Settings are compared by log
+loss: with few labels, accuracy is too coarse. With balanced classes the loss is balanced too; otherwise the settings
+that undo the balancing would win.
 
 Where a base has layers, hidden states compete with the n-gram vectors under them, which win unless the layers gain by
 more than a standard error: what layers learn by predicting words separates documents less well, so far
@@ -25,8 +25,8 @@ from rehead.finetune.linear import LinearClassifier, Settings, fit_path, mean_cl
 from rehead.finetune.logistic import log_losses, one_thread
 from rehead.runs.run import Run
 from rehead.runs.scoring import neural_view
+from rehead.views import sparse_views
 from rehead.views.view import View
-from rehead.views.words import WordsOptions, WordsView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats, Folds
 
 POWERS = (1.0, 2.0, 3.0)
-WORD_WEIGHTS = (1.0, 4.0, 12.0)
+VIEW_WEIGHTS = (1.0, 4.0, 12.0)  # of a sparse view beside the vectors
 CS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-UNSEARCHED: Settings = {"power": 2.0, "words": 0.0, "C": 10.0}  # where nothing can be cross-validated
+UNSEARCHED: Settings = {"power": 2.0, "C": 10.0}  # where nothing can be cross-validated
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate:
     """Find the best linear classifier on each neural view, and choose between the views."""
     config = task.base.model.config
     check_length(config, task.options.length)
-    words = task.options.freeze is None
+    beside = task.options.freeze is None  # and not with `freeze="base"`, which asks for the vectors alone
     names = config.views if config.reads == "layers" else (config.reads,)
-    found = [search_view(task, str(name), words=words) for name in reversed(names)]
+    found = [search_view(task, str(name), beside=beside) for name in reversed(names)]
     if len(found) == 1 or not task.folds:
         return found[0]
     layers, bag = found
@@ -61,20 +61,19 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
     return chosen
 
 
-def search_view(task: Task, name: str, *, words: bool) -> Candidate:
-    """Search for the best linear classifier on one neural view, with exact words beside it or not."""
+def search_view(task: Task, name: str, *, beside: bool) -> Candidate:
+    """Search for the best linear classifier on one neural view, with the sparse views beside it or without."""
     options, base = task.options, task.base
     view = neural_view(base.model, name, max_length=options.length, long=options.long or "windows")
-    views: list[View] = [view, WordsView(base.model, WordsOptions())] if words else [view]
+    views: list[View] = [view, *(sparse_views(base.model) if beside else ())]
     classes = len(task.train.names)
     examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
-    weights = WORD_WEIGHTS if words else ()
     with one_thread():
         if not task.search_folds:
             chosen = [_candidate(task, examples, UNSEARCHED, np.full((len(examples), classes), np.nan))]
             note = "a class has one text only: nothing could be cross-validated"
         else:
-            chosen = search(task, examples, weights)
+            chosen = search(task, examples)
             note = (
                 f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
                 f"{len(task.train):,} examples: {'; '.join(describe_settings(each.settings[0]) for each in chosen)}"
@@ -82,38 +81,48 @@ def search_view(task: Task, name: str, *, words: bool) -> Candidate:
     return average(task, chosen, [note])
 
 
-def search(task: Task, examples: Examples, weights: Sequence[float]) -> list[Candidate]:
+def search(task: Task, examples: Examples) -> list[Candidate]:
     """Search on the examples that are for that; where these are a part, look again nearby with all of them."""
     part = examples.take(task.searched)
-    found = equally_good(grid(task, part, task.search_folds, weights))
+    found = equally_good(grid(task, part, task.search_folds))
     if len(part) == len(examples):
         return found
-    best = found[0].settings[0]
-    Cs = [each for each in CS if best["C"] / 4 <= each <= best["C"] * 4]  # noqa: N806
-    nearby = {best["words"], *(each for each in weights if best["words"] <= each <= 4 * max(best["words"], 1))}
+    best = dict(found[0].settings[0])
+    C, power = best.pop("C"), best["power"]  # noqa: N806
+    Cs = [each for each in CS if C / 4 <= each <= C * 4]  # noqa: N806
+    nearby = [best]
+    for view in _sparse(examples):
+        least = best.get(view, 0.0)
+        nearby += [{**best, view: each} for each in VIEW_WEIGHTS if least < each <= 4 * max(least, 1)]
     return equally_good(
         [
-            best_C(task, examples, task.folds, {"power": power, "words": weight}, Cs)
-            for power in sorted({best["power"], max(1.0, best["power"] - 1)})
-            for weight in sorted(nearby)
+            best_C(task, examples, task.folds, {**settings, "power": each}, Cs)
+            for each in sorted({power, max(1.0, power - 1)})
+            for settings in nearby
         ]
     )
 
 
-def grid(task: Task, examples: Examples, folds: Folds, weights: Sequence[float]) -> list[Candidate]:
-    """Cross-validate powers alone, then words beside the best power and beside none."""
-    tried = [best_C(task, examples, folds, {"power": power, "words": 0.0}, CS) for power in POWERS]
+def grid(task: Task, examples: Examples, folds: Folds) -> list[Candidate]:
+    """Cross-validate powers alone, then sparse views beside the best power and beside none, one after the other."""
+    tried = [best_C(task, examples, folds, {"power": power}, CS) for power in POWERS]
     best = min(tried, key=lambda each: each.loss).settings[0]["power"]
     for alone in [each for each in reversed(tried) if each.settings[0]["power"] in (best, POWERS[0])]:
         # With words to lean on, directions need less of the prior.
-        power, C, loss = alone.settings[0]["power"], alone.settings[0]["C"], alone.loss  # noqa: N806
+        settings, loss = dict(alone.settings[0]), alone.loss
+        C = settings.pop("C")  # noqa: N806
         nearby = [each for each in CS if C / 10 <= each <= C * 3]
-        for weight in weights:
-            tried.append(best_C(task, examples, folds, {"power": power, "words": weight}, nearby))
-            if tried[-1].loss > loss:  # more of it will not help
-                break
-            loss = tried[-1].loss
+        for view in _sparse(examples):
+            for weight in VIEW_WEIGHTS:
+                tried.append(best_C(task, examples, folds, {**settings, view: weight}, nearby))
+                if tried[-1].loss > loss:  # more of it will not help
+                    break
+                settings, loss = {**settings, view: weight}, tried[-1].loss
     return tried
+
+
+def _sparse(examples: Examples) -> list[str]:
+    return [view.name for view in examples.views if view.sparse]
 
 
 def best_C(task: Task, examples: Examples, folds: Folds, settings: Settings, Cs: Sequence[float]) -> Candidate:  # noqa: N802, N803

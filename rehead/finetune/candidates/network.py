@@ -17,15 +17,14 @@ from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.candidates.linear import fit_average
 from rehead.finetune.examples import Examples
 from rehead.finetune.network import train_network
-from rehead.finetune.targets import some
-from rehead.model.heads import ViewHead
+from rehead.finetune.targets import subset
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head
 from rehead.text.documents import LabelledData
 
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
 BAG_EPOCHS = 4.0  # by default, where no layer is trained
-WORD_SHARES = (1.0, 0.5, 0.0)  # weight of the words beside the fine-tuned network, as a share of that beside the frozen
+SPARSE_SHARES = (1.0, 0.5, 0.0)  # weight of the words beside the fine-tuned network, against beside the frozen one
 BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
 
 
@@ -39,20 +38,20 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return "self-training was kept"
     frozen, examples = best, best.examples
     layers = "layers" in examples.features
-    tuned, words = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
+    tuned, beside = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
     for inside, outside in task.folds[: LAYERS_FOLDS if layers else BAG_FOLDS]:
         part = examples.take(inside)
-        run = _train(task, frozen, part, some(task.train, inside), layers=layers)
+        run = _train(task, frozen, part, subset(task.train, inside), layers=layers)
         tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
-        words[outside] = frozen.fit(part).view_scores(examples.take(outside), "words")
-    shares = WORD_SHARES if np.nansum(words**2) else (0.0,)
-    logits = {share: tuned + share * words for share in shares}
+        beside[outside] = frozen.fit(part).sparse_scores(examples.take(outside))
+    shares = SPARSE_SHARES if np.nansum(beside**2) else (0.0,)
+    logits = {share: tuned + share * beside for share in shares}
     share = min(shares, key=lambda each: calibrated_losses(logits[each], task.truth, balanced=task.balanced).mean())
 
     def build() -> Run:
         run = _train(task, frozen, examples, task.train, layers=layers)
         if share:
-            _add_words(run, frozen.build(), share)
+            _add_sparse_views(run, frozen.build(), share)
         return run
 
     name = f"fine-tuned network, words beside it {share:g}" if share else "fine-tuned network"
@@ -61,7 +60,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
 
 def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:
     """Fine-tune on all of these examples, from the linear classifier on directions alone."""
-    linear = fit_average(examples, [{**frozen.settings[0], "words": 0.0}])
+    linear = fit_average(examples, [{name: frozen.settings[0][name] for name in ("power", "C")}])
     start = build_linear(task.base, examples, linear, train)
     epochs = task.options.epochs
     if epochs is None and not layers:
@@ -70,15 +69,14 @@ def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledDat
     return train_network(train, None, base=start, options=options, keep_head=True, whole=True).run
 
 
-def _add_words(run: Run, frozen: Run, share: float) -> None:
-    """Give a fine-tuned classifier the words of the frozen one, at a share of their weight."""
+def _add_sparse_views(run: Run, frozen: Run, share: float) -> None:
+    """Give a fine-tuned classifier the sparse views of the frozen one, at a share of their weight."""
     head, other = classifier_head(run.model), classifier_head(frozen.model)
-    words = other.config.view("words")
-    if words is None:
-        return
-    part: ViewHead = other.of("words")
-    with torch.no_grad():
-        part.weight.mul_(share)
-    head.views["words"] = part
-    head.config = dataclasses.replace(head.config, views=(*head.config.views, words))
+    views = [view for view in other.config.views if view.sparse]
+    for view in views:
+        part = other.of(view.name)
+        with torch.no_grad():
+            part.weight.mul_(share)
+        head.views[view.name] = part
+    head.config = dataclasses.replace(head.config, views=(*head.config.views, *views))
     run.model.head_config = head.config

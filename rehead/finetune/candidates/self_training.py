@@ -48,6 +48,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return "no unlabelled text was given"
     if best is None or not task.folds:
         return "nothing could be held out to judge it by"
+    if "words" not in best.examples.features:
+        return "it teaches exact words, which are not read"
     examples, before = best.examples, best.fit
     unlabelled = read_unlabelled(task.base, examples, sample(task.unlabelled, MAX_DOCUMENTS, task.options.seed))
 

@@ -31,7 +31,7 @@ from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
 from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
-from rehead.use.learnt import longest_read
+from rehead.use.abilities import training_length
 from rehead.views.encoded import EncodedTexts
 from rehead.views.onnx_network import classifier_graph, language_model_graph
 
@@ -160,7 +160,7 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
     return about | {
         "inputs": {"ids": "int64 (rows, tokens): rows of one length"},
         "outputs": {"logits": f"float32 (rows, tokens, vocabulary): {meaning[what]}"},
-        "longest": longest_read(run),
+        "longest": training_length(run),
         "end": tokenizer.eos,
         "mask": tokenizer.mask,
     }
@@ -211,7 +211,7 @@ def _compare(run: Run, what: str, folder: Path) -> float:
         if what == "classifier":
             [given] = session.run(["probabilities"], {"ids": ids})
             expected = encoded_probabilities(run, EncodedTexts(ids=[ids]))[0]
-        elif not len(ids) or len(ids) > longest_read(run):
+        elif not len(ids) or len(ids) > training_length(run):
             continue
         else:
             [logits] = session.run(["logits"], {"ids": ids[None]})

@@ -4,12 +4,11 @@ A request that finds the worker idle is computed at once. Requests that arrive w
 next one. Under steady load from several clients, a finished batch releases its clients, which send their next requests
 a moment later; so the worker then waits a few milliseconds at most for as many requests as the last batch had.
 
-A request that nobody waits for any more (timed out, or its client disconnected) is removed from the queue; if it is
-being computed already, its result is discarded. Long computations call `Job.raise_if_cancelled` regularly, and so stop
-early.
+A request is cancelled when it times out or its client disconnects: it is removed from the queue or, if it is being
+computed already, its result is discarded. Long computations call `Job.raise_if_cancelled` regularly, and so stop early.
 
-A server has two workers, one for labels and one for whatever takes long (explanations, attention, generated text), so
-that a slow request never delays a label.
+A server has two workers, one for labels and one for slow requests (explanations, attention, generated text), so that a
+slow request never delays a label.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class ClientDisconnectedError(Exception):
 
 
 class JobCancelledError(Exception):
-    """Raised inside a computation whose result nobody waits for any more."""
+    """Raised inside the computation of a job that was cancelled."""
 
 
 @dataclass(eq=False)
@@ -60,7 +59,7 @@ class Job:
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     def raise_if_cancelled(self) -> None:
-        """Raise `JobCancelledError` if nobody waits for the result any more."""
+        """Raise `JobCancelledError` if the job was cancelled."""
         if self.cancelled:
             raise JobCancelledError
 

@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Shut down on a signal; unlike uvicorn, do not raise it again afterwards, and go on ignoring further ones."""
+        """Shut down on a signal; unlike uvicorn, do not raise it again afterwards, so that the command can report."""
         if threading.current_thread() is threading.main_thread():
             for each in SIGNALS:
                 signal.signal(each, self.handle_exit)

@@ -1,7 +1,7 @@
 """What a server computes with its run: labels, explanations, attention, generated text.
 
 Here requests become responses; HTTP is in `app.py`, access control in `guard.py`. Everything is computed in the threads
-of two batch workers: labels in one, whatever takes long in the other.
+of two batch workers: labels in one, slow requests in the other.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from starlette.exceptions import HTTPException
 import rehead
 from rehead.errors import UserError
 from rehead.runs.run import Run, load
+from rehead.use.abilities import check_ability, training_length
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller, Labels
-from rehead.use.learnt import check_it_learnt, longest_read
 from rehead.use.sampling import Sampling
 from rehead.use.serve.batching import BatchWorker, ClientDisconnectedError, DeadlineExceededError, Job, QueueFullError
 from rehead.use.serve.metrics import Metrics
@@ -42,7 +42,7 @@ class Service:
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
         self.generates = _can_generate(run)
         if self.labeller is None and not self.generates:
-            check_it_learnt(run, Path(name), "generates", "continue a text, and it is no classifier")
+            check_ability(run, Path(name), "generates", "continue a text, and is not a classifier")
         self.models = RequestModels(limits, layers=self.layers, heads=self.heads)
         self.metrics = Metrics()
         self.label_worker = BatchWorker(
@@ -178,7 +178,9 @@ class Service:
         for job in jobs:
             texts, threshold = job.payload
             begin, end = end, end + sum(1 for text in texts if text.strip())
-            chosen = labeller.labels(probabilities[begin:end], sure=threshold) if threshold else labels[begin:end]
+            chosen = (
+                labeller.labels(probabilities[begin:end], min_confidence=threshold) if threshold else labels[begin:end]
+            )
             found = zip(chosen, rows[begin:end], strict=True)
             results.append([self._result(*(next(found) if text.strip() else (None, None))) for text in texts])
         return results
@@ -229,7 +231,7 @@ class Service:
             top_p=request.top_p,
             repetition_penalty=request.repetition_penalty,
         )
-        ids, window = prompt_ids(tokenizer, request.prompt), longest_read(self.run)
+        ids, window = prompt_ids(tokenizer, request.prompt), training_length(self.run)
         sample = generate_samples(
             model, tokenizer, ids, sampling, tokens=request.tokens, seed=request.seed, window=window,
             show=lambda *_: job.raise_if_cancelled(),
@@ -240,7 +242,7 @@ class Service:
 def _can_generate(run: Run) -> bool:
     """Tell whether a run can continue a text."""
     try:
-        check_it_learnt(run, Path(), "generates", "continue a text")
+        check_ability(run, Path(), "generates", "continue a text")
     except UserError:
         return False
     return True

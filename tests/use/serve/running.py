@@ -1,4 +1,4 @@
-"""Servers in this process, for tests: tiny runs, a port of their own, and clients that speak to them."""
+"""Test servers in this process, with tiny runs and free ports, and clients for them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
-from rehead.model import Model, Run
-from rehead.model.config import Classifier, preset
+from rehead.model import Model
+from rehead.model.config import preset
+from rehead.runs.run import Run
+from rehead.runs.scoring import classifier_head
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.use.serve.app import build
@@ -35,7 +37,10 @@ def classifier(name: str = "bag", *, multilabel: bool = False) -> Run:
     tokenizer = Tokenizer.train([Document(text, "x", 1) for text in TEXTS * 5], vocab=290, quiet=True)
     sizes: dict[str, int] = {"bag": {"nbuckets": 64}, "lab": {"nlayers": 2}}[name]  # type: ignore[assignment]
     config = preset(name, ntokens=tokenizer.vocab_size, nhid=16, maxlen=64, **sizes)
-    model = alive(config, Classifier(classes=3, multilabel=multilabel))
+    model = alive(config, config.classifier(3, multilabel))
+    if name == "bag":
+        with torch.no_grad():
+            classifier_head(model).of("bag").weight.mul_(4.0)  # so that single words decide
     return Run(model, tokenizer, ["bad", "fair", "good <b>"])
 
 
@@ -127,7 +132,7 @@ def running(run: Run, token: str | None = None, **options: Any) -> Iterator[Runn
 
 
 class Gate:
-    """Holds up the computation of a server's labels until it is opened."""
+    """Blocks the computation of a server's labels until it is opened."""
 
     def __init__(self, server: Running) -> None:
         self.open, self.computed = threading.Event(), []  # type: ignore[var-annotated]

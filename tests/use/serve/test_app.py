@@ -1,4 +1,4 @@
-"""What is answered, against what the classifier itself says."""
+"""Responses, compared with those of the classifier itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rehead.errors import UserError
-from rehead.model import Run
+from rehead.runs.run import Run
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller
@@ -148,7 +148,9 @@ def test_a_run_that_writes_offers_that_alone(writing: Running) -> None:
 def test_a_run_that_can_do_nothing_is_refused() -> None:
     run = writer()
     masked = Run(run.model, run.tokenizer, details={"objective": "masked"})
-    with pytest.raises(UserError, match=r"^it never learnt to continue a text, and it is no classifier: its objective"):
+    with pytest.raises(
+        UserError, match=r"^it was not trained to continue .* not a classifier: its objective"
+    ):
         Service(masked, ServeOptions(run=Path("it")), name="it")
 
 

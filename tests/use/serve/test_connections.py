@@ -1,4 +1,4 @@
-"""What is written together is sent together, in its order, and before the end."""
+"""Writes of one turn of the event loop are sent together, in order, and before the connection closes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending: what was accepted is finished, what comes meanwhile is refused, and the process is gone afterwards."""
+"""Graceful shutdown: accepted requests are finished, new ones refused, and the process ends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import Model, Run, save
-from rehead.model.config import Classifier, preset
+from rehead.model import Model
+from rehead.model.config import preset
+from rehead.runs.run import Run, save
 from rehead.use.serve.server import bind, url_of
 from tests.use.serve.running import SECRET, Gate, classifier, running, until_closed, wait_until
 
@@ -180,7 +181,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = classifier().tokenizer
     assert tokenizer is not None
     config = preset("lab", ntokens=tokenizer.vocab_size, nhid=256)
-    run = Run(Model(config, Classifier(classes=2)).eval(), tokenizer, ["a", "b"])
+    run = Run(Model(config, config.classifier(2)).eval(), tokenizer, ["a", "b"])
     return save(run, tmp_path_factory.mktemp("runs") / "slow")
 
 

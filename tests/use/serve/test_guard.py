@@ -1,4 +1,4 @@
-"""Who may ask: tokens, names, origins; and what nobody gets to see."""
+"""Access control: tokens, hosts, origins; and what is never logged."""
 
 from __future__ import annotations
 

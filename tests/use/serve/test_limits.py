@@ -1,4 +1,4 @@
-"""Limits: how much, how many, how long; over raw sockets where a well-behaved client would not do it."""
+"""Limits on sizes, queues and time; over raw sockets where no well-behaved client would reach them."""
 
 from __future__ import annotations
 
@@ -420,14 +420,14 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
     body = json.dumps({"tokens": 30, "temperature": 5}).encode()
     head = HEAD.replace(b"/classify", b"/generate")
     steps = []
-    real = writing.service.run.model.base.read_on
+    real = writing.service.run.model.base.forward_cached
 
     def slow(*arguments: object) -> object:
         steps.append(1)
         time.sleep(0.02)
         return real(*arguments)  # type: ignore[arg-type]
 
-    writing.service.run.model.base.read_on = slow  # type: ignore[method-assign,assignment]
+    writing.service.run.model.base.forward_cached = slow  # type: ignore[method-assign,assignment]
     try:
         connection = writing.connect()
         connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
@@ -437,11 +437,11 @@ def test_a_story_that_nobody_waits_for_is_not_told_to_its_end(writing: Running) 
         assert writing.post("/generate", {"tokens": 1})[0] == 200  # behind the other, whose steps are counted by then
         assert len(steps) < 30
     finally:
-        del writing.service.run.model.base.read_on
+        del writing.service.run.model.base.forward_cached
 
 
 def test_an_explanation_that_nobody_waits_for_is_not_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rehead.use.without.BATCH", 1)
+    monkeypatch.setattr("rehead.views.layers.EXPLAIN_TOKENS", 1)
     body = json.dumps({"text": "good film " * 20}).encode()
     with running(classifier("lab")) as server:
         head, base, batches = HEAD.replace(b"/classify", b"/explain"), server.service.run.model.base, []

@@ -10,7 +10,7 @@ import pytest
 from rehead.errors import UserError
 from rehead.use.serve.options import ServeOptions, check_options, find_token, is_local
 from tests.use.serve.running import SECRET
-from tests.use.test_inspect import printed
+from tests.use.tiny_runs import printed
 
 
 def check(token: str | None = None, **options: Any) -> None:

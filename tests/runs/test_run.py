@@ -12,9 +12,11 @@ import torch
 
 import rehead
 from rehead.errors import ConfigError, DamagedError, UserError
-from rehead.model import Classifier, LanguageModel, Model, Run, load, save
+from rehead.model import LanguageModel
+from rehead.runs.run import Run, load, save
+from rehead.runs.scoring import class_logits
 from rehead.text.tokenizer import Tokenizer
-from tests.model.conftest import alive, miniature
+from tests.model.conftest import POSITIONS, PRESETS, alive, miniature
 
 
 def tiny_tokenizer() -> Tokenizer:
@@ -30,17 +32,13 @@ def a_run(name: str = "lab", **changes: Any) -> Run:
     return Run(model, tiny_tokenizer(), ["negative", "positive"], {"seed": 7, "options": {"lr": 0.1}})
 
 
-def same_logits(first: Model, second: Model) -> bool:
-    ids = torch.randint(12, (3, 9))
-    keep = torch.arange(9)[None] < torch.tensor([[9], [4], [1]])
-    with torch.no_grad():
-        return torch.equal(first(ids, keep), second(ids, keep))
-
-
-def test_save_load_gives_identical_logits(preset_name: str, positions: str, tmp_path: Path) -> None:
-    run = a_run(preset_name, positions=positions)
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_save_load_gives_identical_logits(name: str, positions: str, tmp_path: Path) -> None:
+    run = a_run(name, positions=positions)
     back = load(save(run, tmp_path / "run"))
-    assert same_logits(run.model, back.model)
+    texts = ["a truly good film", "film", "", "good a good film a truly"]
+    assert (class_logits(run, texts) == class_logits(back, texts)).all()
     assert back.model.config == run.model.config
     assert back.model.head_config == run.model.head_config
     assert (back.labels, back.details) == (run.labels, run.details)
@@ -63,9 +61,21 @@ def test_every_head_survives(head: LanguageModel | None, tmp_path: Path) -> None
 
 def test_a_loaded_model_can_be_reheaded_and_trained(tmp_path: Path) -> None:
     back = load(save(Run(alive(miniature("lab"), LanguageModel(tied=False))), tmp_path / "run")).model
-    back.replace_head(Classifier(classes=2))
+    back.replace_head(back.config.classifier(2))
     back(torch.zeros(1, 3, dtype=torch.long)).sum().backward()
     assert back.base.embedding.weight.grad is not None
+
+
+def test_the_digest_names_what_was_loaded(tmp_path: Path) -> None:
+    """What cached features are kept under: the same for the same files, another for other weights."""
+    run = a_run()
+    digests = []
+    for name in ("one", "two", "three"):
+        digests.append(load(save(run, tmp_path / name)).digest)
+        with torch.no_grad():
+            run.model.base.embedding.weight[0, 0] += name == "two"
+    assert run.digest is None
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_the_same_run_is_the_same_bytes(tmp_path: Path) -> None:
@@ -138,5 +148,5 @@ def test_the_rows_of_n_grams_survive_and_wrong_ones_are_refused(tmp_path: Path) 
     assert torch.equal(found.rows, model.base.ngrams.rows)
     model.base.ngrams.rows[3] = 64
     save(Run(model), tmp_path / "bad")
-    with pytest.raises(DamagedError, match="names rows that there are not"):
+    with pytest.raises(DamagedError, match=r"base\.ngrams\.rows"):
         load(tmp_path / "bad")

@@ -8,15 +8,16 @@ import pytest
 import torch
 
 import rehead
-from rehead.model.config import Classifier, preset
+from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.card import CARD, card, plain
 from rehead.runs.run import Run, load, save
+from tests.model.conftest import classifier_of
 
 BASE = preset("bag", ntokens=300, nhid=16, nbuckets=64)
 DETAILS = {
     "objective": "classify",
-    "method": "probe",
+    "method": "linear",
     "seed": 3,
     "options": {"lr": 0.25, "epochs": None, "shard": False, "texts": ["/home/somebody/secret.csv"]},
     "examples": {"train": 1234, "train_fingerprint": "ab" * 32, "valid": 567, "valid_fingerprint": "cd" * 32},
@@ -25,14 +26,14 @@ DETAILS = {
     "calibration": {
         "temperature": 1.25, "error_before": 0.0612, "error_after": 0.0234, "documents": 567, "origin": "validation",
     },
-    "recipe": [{"name": "frozen base", "accuracy": 0.812, "examples": 789, "kept": True}],
-    "reading": {"longest": 128, "long": "head+tail"},
+    "candidates": [{"name": "frozen base", "accuracy": 0.812, "examples": 789, "kept": True}],
     "thresholds": [0.25, 0.5],
 }  # fmt: skip
 
 
 def classifier(labels: list[str], **details: object) -> Run:
-    return Run(Model(BASE, Classifier(classes=len(labels), multilabel=True)), None, labels, details)
+    head = classifier_of(BASE, len(labels), multilabel=True, max_length=128, long="head+tail")
+    return Run(Model(BASE, head), None, labels, details)
 
 
 def test_it_says_what_the_run_says() -> None:
@@ -47,13 +48,14 @@ def test_it_says_what_the_run_says() -> None:
         "1,234 labelled examples, fingerprint (SHA-256) `" + "ab" * 32,
         "567 examples for validation, fingerprint (SHA-256) `" + "cd" * 32,
         "objective bag, which read 987,654 tokens",
-        "method: probe",
+        "method: linear",
         "seed: 3",
         "lr 0\\.25",
         "accuracy 87.6 %, macro-F1 76.5 %, log loss 0.432, on 567 validation documents",
-        "frozen base: 81.2 % of 789 left-out examples, kept",
+        "frozen base: 81.2 % of 789 out-of-fold examples, kept",
         "temperature 1.25, found on 567 validation documents; expected calibration error there 6.1 % before, 2.3 %",
         "reads 128 tokens",
+        r"head\+tail",
         f"rehead {rehead.__version__}, torch {torch.__version__}",
     ):
         assert part in said, part

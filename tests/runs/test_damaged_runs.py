@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
-from rehead.model import Run, load, save
 from rehead.model.config import to_dict
-from tests.model.test_run import a_run
+from rehead.runs.run import Run, load, save
+from tests.runs.test_run import a_run
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,11 @@ def edit_config(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     write_checksummed_json(path / "config.json", config)
 
 
+def edit_view(path: Path, **changes: Any) -> None:
+    """Change what the config states about the only view of the classifier."""
+    edit_config(path, lambda config: config["head"]["views"][0].update(changes))
+
+
 def edit_tensors(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     tensors = load_file(path / "model.safetensors")
     change(tensors)
@@ -148,7 +153,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name twice": (lambda path: (path / "config.json").write_text('{"format": 1, "format": 1}'), "twice"),
     "nested without end": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
     "a list": (lambda path: (path / "config.json").write_text("[]"), "an object with a SHA-256 is expected"),
-    "a format of the future": (lambda path: edit_config(path, lambda c: c.update(format=2)), "format 2"),
+    "a format of the future": (lambda path: edit_config(path, lambda c: c.update(format=3)), "format 3"),
     "a format that is not a number": (lambda path: edit_config(path, lambda c: c.update(format=True)), "format True"),
     "no model": (lambda path: edit_config(path, lambda c: c.pop("model")), "sections"),
     "one more section": (lambda path: edit_config(path, lambda c: c.update(more=1)), "sections"),
@@ -156,9 +161,26 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: edit_config(path, lambda c: c["model"].pop("positions")),
         "lacks the field 'positions'",
     ),
-    "a pooling that is left out": (
-        lambda path: edit_config(path, lambda c: c["head"].pop("pooling")),
-        "lacks the field 'pooling'",
+    "views that are left out": (
+        lambda path: edit_config(path, lambda c: c["head"].pop("views")),
+        "lacks the field 'views'",
+    ),
+    "no view": (lambda path: edit_config(path, lambda c: c["head"].update(views=[])), "views=[]"),
+    "views that are a number": (lambda path: edit_config(path, lambda c: c["head"].update(views=3)), "views=3"),
+    "a view that there is not": (lambda path: edit_view(path, name="pixels"), "'pixels'"),
+    "a view of a path": (lambda path: edit_view(path, name="../layers"), "'../layers'"),
+    "a view of another width": (lambda path: edit_view(path, columns=9), "9"),
+    "a view of no options": (lambda path: edit_view(path, options=None), "options=None"),
+    "an option that there is not": (lambda path: edit_view(path, options={"exec": "x"}), "'exec'"),
+    "a pooling that there is not": (lambda path: edit_view(path, options={"pooling": "sum"}), "'sum'"),
+    "pieces of no length": (lambda path: edit_view(path, options={"max_length": 0}), "max_length=0"),
+    "pieces of a length true": (lambda path: edit_view(path, options={"max_length": True}), "max_length=True"),
+    "another rule for long texts": (lambda path: edit_view(path, options={"long": "middle"}), "'middle'"),
+    "a rule that is a list": (lambda path: edit_view(path, options={"long": ["head"]}), "['head']"),
+    "a pooling that is a list": (lambda path: edit_view(path, options={"pooling": ["mean"]}), "['mean']"),
+    "a base that reads what it has not": (
+        lambda path: edit_config(path, lambda c: c["model"].update(reads="bag")),
+        "reads='bag'",
     ),
     "a width that does not divide": (lambda path: edit_config(path, lambda c: c["model"].update(nhid=9)), "nhid=9"),
     "a width of terabytes": (lambda path: edit_config(path, lambda c: c["model"].update(ntokens=2**31)), "shape"),
@@ -187,23 +209,23 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an extra tensor": (lambda path: edit_tensors(path, lambda t: t.update(more=torch.ones(1))), "'more'"),
     "a wrong shape": (
-        lambda path: edit_tensors(path, lambda t: t.update({"head.linear.bias": torch.ones(3)})),
-        "head.linear.bias has the shape (3,)",
+        lambda path: edit_tensors(path, lambda t: t.update({"head.bias": torch.ones(3)})),
+        "head.bias has the shape (3,)",
     ),
     "a transposed tensor": (
-        lambda path: edit_tensors(path, lambda t: t.update({"head.linear.weight": torch.ones(8, 2)})),
+        lambda path: edit_tensors(path, lambda t: t.update({"head.views.layers.weight": torch.ones(8, 2)})),
         "(8, 2)",
     ),
     "another type": (
-        lambda path: edit_tensors(path, lambda t: t.update({"head.linear.bias": torch.ones(2).half()})),
+        lambda path: edit_tensors(path, lambda t: t.update({"head.bias": torch.ones(2).half()})),
         "F16",
     ),
     "NaN weights": (
-        lambda path: edit_tensors(path, lambda t: t["head.linear.weight"].fill_(float("nan"))),
-        "head.linear.weight holds NaN",
+        lambda path: edit_tensors(path, lambda t: t["head.views.layers.weight"].fill_(float("nan"))),
+        "head.views.layers.weight holds NaN",
     ),
     "infinite weights": (
-        lambda path: edit_tensors(path, lambda t: t["head.linear.weight"][0].fill_(float("inf"))),
+        lambda path: edit_tensors(path, lambda t: t["head.views.layers.weight"][0].fill_(float("inf"))),
         "infinity",
     ),
     "a pickle": (a_pickle, "not a whole safetensors file"),
@@ -262,7 +284,7 @@ json_values = st.recursive(
     max_leaves=6,
 )
 mutating = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 FILES = ["config.json", "labels.json", "model.safetensors", "tokenizer.json"]
 

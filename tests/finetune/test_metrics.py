@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.finetune import measures
+from rehead.finetune import metrics
 
-metrics = pytest.importorskip("sklearn.metrics")
+sk_metrics = pytest.importorskip("sklearn.metrics")
 
 
 def predictions(count: int = 200, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -20,14 +20,14 @@ def predictions(count: int = 200, classes: int = 4) -> tuple[np.ndarray, np.ndar
 
 def test_one_label_each_as_scikit_learn_has_it() -> None:
     probabilities, truth = predictions()
-    found = measures.measure(probabilities, truth, ["a", "b", "c", "d"])
+    found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c", "d"])
     guess = probabilities.argmax(1)
     assert found.count == 200
-    assert found.accuracy == pytest.approx(metrics.accuracy_score(truth, guess))
-    assert found.macro_f1 == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
-    assert found.loss == pytest.approx(metrics.log_loss(truth, probabilities))
-    assert found.confusion == metrics.confusion_matrix(truth, guess).tolist()
-    precision, recall, f1, support = metrics.precision_recall_fscore_support(truth, guess)
+    assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
+    assert found.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, guess, average="macro"))
+    assert found.loss == pytest.approx(sk_metrics.log_loss(truth, probabilities))
+    assert found.confusion == sk_metrics.confusion_matrix(truth, guess).tolist()
+    precision, recall, f1, support = sk_metrics.precision_recall_fscore_support(truth, guess)
     for place, each in enumerate(found.classes):
         assert each.name == "abcd"[place]
         assert (each.precision, each.recall, each.f1) == pytest.approx((precision[place], recall[place], f1[place]))
@@ -39,50 +39,52 @@ def test_several_labels_as_scikit_learn_has_it() -> None:
     truth = (chance.rand(150, 3) < 0.4).astype(np.float32)
     probabilities = np.clip(0.5 * truth + 0.6 * chance.rand(150, 3), 0, 0.999)
     thresholds = np.array([0.4, 0.5, 0.7])
-    found = measures.measure(probabilities, truth, ["a", "b", "c"], thresholds)
+    found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"], thresholds)
     guess = probabilities >= thresholds
-    assert found.accuracy == pytest.approx(metrics.accuracy_score(truth, guess))
-    assert found.macro_f1 == pytest.approx(metrics.f1_score(truth, guess, average="macro"))
-    assert found.loss == pytest.approx(np.mean([metrics.log_loss(truth[:, k], probabilities[:, k]) for k in range(3)]))
+    assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
+    assert found.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, guess, average="macro"))
+    assert found.loss == pytest.approx(
+        np.mean([sk_metrics.log_loss(*each) for each in zip(truth.T, probabilities.T, strict=True)])
+    )
     assert found.confusion is None
-    plain = measures.measure(probabilities, truth, ["a", "b", "c"])
-    assert plain.macro_f1 == pytest.approx(metrics.f1_score(truth, probabilities >= 0.5, average="macro"))
+    plain = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"])
+    assert plain.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, probabilities >= 0.5, average="macro"))
 
 
 def test_a_class_that_is_neither_there_nor_guessed_does_not_count() -> None:
     truth, guess = np.array([0, 0, 1]), np.array([0, 1, 1])
-    assert measures.macro_f1(truth, guess, 3) == pytest.approx(2 / 3)
-    assert measures.per_class(truth, guess, ["a", "b", "c"])[2].f1 == 0
+    assert metrics.macro_f1(truth, guess, 3) == pytest.approx(2 / 3)
+    assert metrics.per_class(truth, guess, ["a", "b", "c"])[2].f1 == 0
 
 
 def test_calibration_error_by_hand() -> None:
     sure = np.array([0.9, 0.9, 0.9, 0.9, 0.6, 0.6])
     probabilities = np.stack((sure, 1 - sure), 1)
     truth = np.array([0, 0, 0, 1, 0, 1])  # three of four right at 0.9, one of two at 0.6
-    assert measures.calibration_error(probabilities, truth) == pytest.approx((4 * 0.15 + 2 * 0.1) / 6)
-    assert measures.calibration_error(np.eye(2)[[0, 1]], np.array([0, 1])) == 0
+    assert metrics.calibration_error(probabilities, truth) == pytest.approx((4 * 0.15 + 2 * 0.1) / 6)
+    assert metrics.calibration_error(np.eye(2)[[0, 1]], np.array([0, 1])) == 0
     labels = np.array([[1, 0], [1, 1]])
-    assert measures.calibration_error(np.array([[1.0, 0.0], [1.0, 0.5]]), labels) == pytest.approx(0.5 / 4)
+    assert metrics.calibration_error(np.array([[1.0, 0.0], [1.0, 0.5]]), labels) == pytest.approx(0.5 / 4)
 
 
 def test_extremes() -> None:
-    nothing = measures.measure(np.zeros((0, 2)), np.zeros(0, np.int64), ["a", "b"])
+    nothing = metrics.compute_metrics(np.zeros((0, 2)), np.zeros(0, np.int64), ["a", "b"])
     assert nothing.count == 0
     assert np.isnan(nothing.accuracy)
     assert np.isnan(nothing.loss)
-    wrong = measures.log_loss(np.array([[0.0, 1.0]]), np.array([0]))
+    wrong = metrics.log_loss(np.array([[0.0, 1.0]]), np.array([0]))
     assert 80 < wrong < 100
 
 
 def test_a_single_column_of_labels_is_measured_by_its_presence() -> None:
     truth, guess = np.array([[1], [1], [0], [0]]), np.array([[True], [False], [True], [False]])
-    (only,) = measures.per_class(truth, guess, ["a"])
+    (only,) = metrics.per_class(truth, guess, ["a"])
     assert (only.count, only.guessed, only.precision, only.recall, only.f1) == (2, 2, 0.5, 0.5, 0.5)
-    assert measures.accuracy(truth, guess) == 0.5
+    assert metrics.accuracy(truth, guess) == 0.5
 
 
 def test_without_documents_nothing_is_counted() -> None:
     nothing = np.zeros(0, np.int64)
-    assert measures.confusion(nothing, nothing, 2).tolist() == [[0, 0], [0, 0]]
-    assert [(each.count, each.f1) for each in measures.per_class(nothing, nothing, ["a", "b"])] == [(0, 0), (0, 0)]
-    assert np.isnan(measures.macro_f1(nothing, nothing, 2))
+    assert metrics.confusion(nothing, nothing, 2).tolist() == [[0, 0], [0, 0]]
+    assert [(each.count, each.f1) for each in metrics.per_class(nothing, nothing, ["a", "b"])] == [(0, 0), (0, 0)]
+    assert np.isnan(metrics.macro_f1(nothing, nothing, 2))

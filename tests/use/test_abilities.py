@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from rehead.errors import UserError
-from rehead.model import Classifier, LanguageModel, Model, Run
+from rehead.model import LanguageModel, Model
 from rehead.model.config import Head
 from rehead.model.objectives import Ability, last_specs, stages_of_run
-from rehead.use.learnt import check_it_learnt, longest_read, predicts_the_next
+from rehead.runs.run import Run
+from rehead.use.abilities import check_ability, predicts_one_before, training_length
 from tests.model.conftest import miniature
-from tests.model.test_run import tiny_tokenizer
+from tests.use.tiny_runs import tiny_tokenizer
 
 LM = LanguageModel(tied=True)
 
@@ -50,7 +51,7 @@ def test_a_bare_base_that_says_nothing_has_learnt_nothing_we_know_of() -> None:
     [("masked", False), ("hybrid", True), ("masked,hybrid", True), ("hybrid,document,masked", False)],
 )
 def test_where_a_hidden_word_is_predicted(said: str, shifted: bool) -> None:
-    assert predicts_the_next(a_run(said)) is shifted
+    assert predicts_one_before(a_run(said)) is shifted
 
 
 @pytest.mark.parametrize(
@@ -65,23 +66,23 @@ def test_where_a_hidden_word_is_predicted(said: str, shifted: bool) -> None:
     ],
 )
 def test_how_much_was_read_at_once(details: dict[str, Any], length: int) -> None:
-    assert longest_read(Run(Model(miniature("bag")), details=details)) == length
+    assert training_length(Run(Model(miniature("bag")), details=details)) == length
 
 
 @pytest.mark.parametrize("said", ["causal", "hybrid", "document,causal", "causal+document", None])
 def test_who_can_write(said: Any) -> None:
-    check_it_learnt(a_run(said), Path("runs/x"), "generates", "continue a text")
+    check_ability(a_run(said), Path("runs/x"), "generates", "continue a text")
 
 
 @pytest.mark.parametrize("said", ["masked", "hybrid", "document,masked", "causal+masked"])
 def test_who_can_fill(said: Any) -> None:
-    check_it_learnt(a_run(said), Path("runs/x"), "fills", "guess hidden words")
+    check_ability(a_run(said), Path("runs/x"), "fills", "guess hidden words")
 
 
 @pytest.mark.parametrize(
     ("run", "ability", "said"),
     [
-        (a_run("masked"), "generates", "runs/x never learnt to do it: its objective was masked. Pretrain one with "),
+        (a_run("masked"), "generates", "runs/x was not trained to do it: its objective was masked. Pretrain one with "),
         (
             a_run("document,masked"),
             "generates",
@@ -98,14 +99,14 @@ def test_who_can_fill(said: Any) -> None:
         (a_run(None, head=None), "generates", "its objective was nothing"),
         (a_run("causal", head=None), "generates", "has no language-model head"),
         (
-            a_run("causal", head=Classifier(classes=2)),
+            a_run("causal", head=miniature("bag").classifier(2)),
             "generates",
-            "is a classifier: its language-model head",
+            "is a classifier without a language-model head",
         ),
         (a_run("causal", tokenizer=False), "generates", "has no tokenizer"),
     ],
 )
 def test_who_cannot(run: Run, ability: Ability, said: str) -> None:
     with pytest.raises(UserError) as error:
-        check_it_learnt(run, Path("runs/x"), ability, "do it")
+        check_ability(run, Path("runs/x"), ability, "do it")
     assert said in str(error.value)

@@ -7,36 +7,48 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.finetune.classify import Classify, Documents
-from rehead.finetune.copies import reheaded
-from rehead.model.reading import Reading, encode, score_ids
 
-from rehead.finetune.measures import measure
+from rehead.finetune.build import with_head
+from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.runs.run import Run
+from rehead.runs.scoring import classifier_head, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, ParameterSettings
+from rehead.views.bag import BagOptions, BagView
+from rehead.views.encoded import EncodedTexts
+from rehead.views.layers import LayersView, default_layers_options
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 
 
+@pytest.fixture(autouse=True)
+def one_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How strongly the first head is regularised does not matter here (test_linear_start.py): choose nothing."""
+    monkeypatch.setattr("rehead.finetune.linear_start.CS", (1e-2,))
+
+
 def documents(run: Run, data: LabelledData) -> Documents:
-    assert run.tokenizer is not None
-    return Documents(encode(run.tokenizer, data.texts), targets(data, data.names, multilabel=data.multilabel))
+    ids = EncodedTexts(data.texts, run.tokenizer).ids
+    return Documents(ids, targets(data, data.names, multilabel=data.multilabel))
 
 
-def objective(run: Run, data: LabelledData | None = None, **changes: Any) -> Classify:
+def make_view(run: Run, name: str, **options: Any) -> BagView | LayersView:
+    if name == "bag":
+        return BagView(run.model, BagOptions(**{"distinct": False, **options}), unit=False)
+    return LayersView(run.model, default_layers_options(run.model.config, **options), unit=False)
+
+
+def objective(run: Run, data: LabelledData | None = None, view: str | None = None, **changes: Any) -> Classify:
     data = reviews(40) if data is None else data
     torch.manual_seed(1)
-    pooling = changes.pop("pooling", run.model.config.pooling)
-    head = Classifier(
-        classes=len(data.names), pooling=pooling, causal=run.model.config.causal, multilabel=data.multilabel
-    )
-    model = reheaded(run.model, head, 0.0)
-    given = documents(run, data)
-    changes = {"reading": Reading(512), "freeze": "none", **changes}
-    return Classify(model, given, documents(run, multilabel(30, 1) if data.multilabel else reviews(30, 1)), **changes)
+    stated = make_view(run, view or str(run.model.config.reads), **changes.pop("options", {}))
+    head = Classifier(classes=len(data.names), views=(stated.config(),), multilabel=data.multilabel)
+    model = with_head(run.model, head, 0.0)
+    valid = documents(run, multilabel(30, 1) if data.multilabel else reviews(30, 1))
+    return Classify(model, documents(run, data), valid, **{"freeze": "none", **changes})
 
 
 def step(made: Classify, batches: list[Any]) -> dict[str, Any]:
@@ -61,34 +73,36 @@ def every_document(made: Classify) -> list[Any]:
     return [made.read(place) for place in range(int(np.ceil(made.steps_in_epoch())))]
 
 
-def test_a_bag_is_what_padded_reading_gives(make_base: MakeBase) -> None:
-    """Layers that are the identity change nothing, whether they are frozen and skipped, or read."""
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_step_pools_as_the_view_reads(make_base: MakeBase, distinct: bool) -> None:
+    """Of a bag with each row counted once or every time, and of layers."""
+    run = make_base("small", learnt=True, dropout=0.0)
+    for name, options in (("bag", {"distinct": distinct}), ("layers", {})):
+        made = objective(run, view=name, options={**options, "max_length": 10, "long": "windows"})
+        made.eval()
+        pooled = made.view.pool(made._collate(made.parts)).detach()
+        expected = made.view.read(EncodedTexts(ids=made.train_documents.ids)).matrix
+        assert len(expected) > len(made.train_documents)
+        np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_bag_is_what_layers_that_are_the_identity_give(make_base: MakeBase) -> None:
     run = make_base("small", dropout=0.0)
-    bag, padded = objective(run, freeze="layers"), objective(run, freeze="none", reading=Reading(512))
-    assert (bag.mode, padded.mode) == ("bag", "padded")
+    bag, padded = objective(run, view="bag"), objective(run, view="layers")
+    assert (bag.layers, padded.layers) == (False, True)
     bag.per_step = 40
-    tables = {"loss", "model.base.embedding.weight", "model.base.ngrams.weight", "model.head.linear.weight"}
-    same(step(bag, [bag.read(0)]), step(padded, every_document(padded)), tables)
+    one, two = step(bag, [bag.read(0)]), step(padded, every_document(padded))
+    two["model.head.views.bag.weight"] = two["model.head.views.layers.weight"]
+    tables = {"loss", "model.base.embedding.weight", "model.base.ngrams.weight", "model.head.bias"}
+    same(one, two, {*tables, "model.head.views.bag.weight"})
 
 
-@pytest.mark.parametrize("name", ["bag", "small", "lab"])
-def test_vectors_are_what_padded_reading_gives(name: str, make_base: MakeBase) -> None:
-    run = make_base(name, learnt=True, dropout=0.0)
-    fast, plain = objective(run, freeze="base"), objective(run, freeze="none")
-    assert fast.mode == "vectors"
-    plain.shift, plain.factor = fast.shift, fast.factor
-    plain._head().load_state_dict(fast._head().state_dict())
-    fast.per_step = 40
-    head = {"loss", "model.head.linear.weight", "model.head.linear.bias"}
-    same(step(fast, [fast.read(0)]), step(plain, every_document(plain)), head)
-
-
-@pytest.mark.parametrize("freeze", ["base", "layers", "none"])
+@pytest.mark.parametrize("view", ["bag", "layers"])
 @pytest.mark.parametrize("data", [reviews(40, names=("bad", "good", "so")), multilabel(40)], ids=["one", "several"])
-def test_parts_of_a_step_add_up(freeze: Any, data: LabelledData, make_base: MakeBase) -> None:
+def test_parts_of_a_step_add_up(view: str, data: LabelledData, make_base: MakeBase) -> None:
     """Also where there are more parts than documents."""
     weights = np.array([1.0, 2.0, 0.5])
-    made = objective(make_base("small", dropout=0.0), data, freeze=freeze, class_weights=weights)
+    made = objective(make_base("small", dropout=0.0), data, view, class_weights=weights)
     whole = made.read(3)
     parts = [made.read(3, part, 12) for part in range(12)]
     assert any(not len(part.tensors["targets"]) for part in parts)
@@ -97,9 +111,9 @@ def test_parts_of_a_step_add_up(freeze: Any, data: LabelledData, make_base: Make
     same(step(made, [whole]), step(made, parts))
 
 
-@pytest.mark.parametrize("freeze", ["base", "layers", "none"])
-def test_every_document_is_read_once_in_an_epoch(freeze: Any, make_base: MakeBase) -> None:
-    made = objective(make_base("small"), freeze=freeze)
+@pytest.mark.parametrize("view", ["bag", "layers"])
+def test_every_document_is_read_once_in_an_epoch(view: str, make_base: MakeBase) -> None:
+    made = objective(make_base("small"), view=view)
     steps = int(made.steps_in_epoch())
     assert steps == made.steps_in_epoch()
     assert 8 <= steps <= 10
@@ -111,14 +125,12 @@ def test_every_document_is_read_once_in_an_epoch(freeze: Any, make_base: MakeBas
     assert all(torch.equal(each, again.tensors[name]) for name, each in made.read(5).tensors.items())
 
 
-@pytest.mark.parametrize("freeze", ["base", "layers", "none"])
+@pytest.mark.parametrize("view", ["bag", "layers"])
 @pytest.mark.parametrize("data", [reviews(40), multilabel(40)], ids=["one", "several"])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_validation_is_what_reading_gives(freeze: Any, data: LabelledData, parts: int, make_base: MakeBase) -> None:
+def test_validation_is_what_reading_gives(view: str, data: LabelledData, parts: int, make_base: MakeBase) -> None:
     """Windows and all: the loss, accuracy and macro-F1 of the scores that the finished classifier gives."""
-    reading = Reading(10, "windows")
-    run = make_base("small", learnt=freeze == "none")
-    made = objective(run, data, freeze=freeze, reading=reading)
+    made = objective(make_base("small", learnt=True), data, view, options={"max_length": 10, "long": "windows"})
     made.eval()
     found = Measures()
     for part in range(parts):
@@ -134,9 +146,9 @@ def test_validation_is_what_reading_gives(freeze: Any, data: LabelledData, parts
                 for name, value in given.items():
                     into[name] = into.get(name, 0.0) + float(value)
     made.fold()
-    scores = torch.from_numpy(score_ids(made.model.eval(), made.valid.ids, reading))
+    scores = torch.from_numpy(score_texts(made.model.eval(), EncodedTexts(ids=made.valid.ids)))
     shares = scores.sigmoid() if data.multilabel else scores.softmax(1)
-    expected = measure(shares.numpy(), made.valid.targets, data.names)
+    expected = compute_metrics(shares.numpy(), made.valid.targets, data.names)
     assert made.report(found) == pytest.approx(
         {"loss": expected.loss, "accuracy": expected.accuracy, "macro_f1": expected.macro_f1}, rel=1e-4
     )
@@ -151,10 +163,11 @@ def test_folding_the_standardising_changes_no_score(make_base: MakeBase) -> None
     torch.testing.assert_close(made(made.read(0).tensors).losses["classify"], before)
     assert not made.shift.any()
     other = objective(make_base("bag"), freeze="none")
-    raw = score_ids(other.model.eval(), other.valid.ids, Reading())
+    valid = EncodedTexts(ids=other.valid.ids)
+    raw = score_texts(other.model.eval(), valid)
     other._take_up()
     other.fold()
-    np.testing.assert_allclose(score_ids(other.model, other.valid.ids, Reading()), raw, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(score_texts(other.model, valid), raw, rtol=1e-4, atol=1e-5)
 
 
 def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:
@@ -167,8 +180,9 @@ def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:
     assert {settings[each] for each in base.layers[0].parameters()} == {ParameterSettings(0.25, 0.2)}
     lowest = ParameterSettings(0.125, pytest.approx(0.3))  # type: ignore[arg-type]
     assert settings[base.embedding.weight] == settings[next(base.ngrams.parameters())] == lowest
-    assert not any(each in settings for each in made._head().parameters())
-    frozen = objective(make_base("small"), layer_decay=0.5, freeze="layers")
+    assert not any(each in settings for each in classifier_head(made.model).parameters())
+    frozen = objective(make_base("small", learnt=True), layer_decay=0.5, freeze="layers")
+    assert set(frozen.idle()) == {each for layer in frozen.model.base.layers for each in layer.parameters()}
     assert frozen.parameter_settings()[frozen.model.base.embedding.weight] == ParameterSettings(0.5, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The sizes of a preset that commands let their users change. Nothing heavy is imported here."""
+"""Command-line options that override the sizes of a model preset. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from rehead.options import flag
 
-DIALS = ("nhid", "nlayers", "nhead")
+SIZES = ("nhid", "nlayers", "nhead")
 
 
 @dataclass(kw_only=True)
-class DialOptions:
-    """Sizes of a model that differ from its preset's."""
+class ModelSizeOptions:
+    """Model sizes that override those of the preset."""
 
     GROUP = "model"
 
@@ -24,6 +24,6 @@ class DialOptions:
     nhead: int | None = flag(None, metavar="N")
     "Number of attention heads; they must divide the hidden size (default: the preset's)."
 
-    def turned(self) -> dict[str, int]:
-        """Give the sizes that were set, as `preset` takes them."""
-        return {name: value for name in DIALS if (value := getattr(self, name)) is not None}
+    def changed_sizes(self) -> dict[str, int]:
+        """Return the sizes that were set, as keyword arguments of `preset`."""
+        return {name: value for name in SIZES if (value := getattr(self, name)) is not None}

@@ -1,0 +1,113 @@
+"""Fine-tuning as a candidate: judged on folds, and what was judged is what comes out."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rehead.finetune import selection
+from rehead.finetune.candidates import linear, network
+from rehead.finetune.candidates.candidate import Task
+from rehead.finetune.fit import fit_classifier
+from rehead.finetune.options import FitOptions
+from rehead.finetune.targets import subset
+from rehead.model.config import Classifier
+from rehead.runs.run import load, save
+from rehead.runs.scoring import class_logits
+from tests.finetune.conftest import MakeBase
+from tests.finetune.sets import reviews
+
+pytestmark = pytest.mark.usefixtures("quick_search")
+
+
+@pytest.fixture(autouse=True)
+def from_forty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try it from 40 examples on."""
+    monkeypatch.setattr(network, "MIN_EXAMPLES", 40)
+
+
+def decide(monkeypatch: pytest.MonkeyPatch, helps: bool) -> None:
+    monkeypatch.setattr(selection, "is_better", lambda *_, **__: helps)
+
+
+@pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
+def test_fine_tuning_is_tried_from_enough_examples_on(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool, tmp_path: Path
+) -> None:
+    if learnt:  # have the layers read, whatever the folds say
+        plain = linear.search_view
+        monkeypatch.setattr(linear, "search_view", lambda task, _, **rest: plain(task, "layers", **rest))
+    base, data, options = make_base(name, learnt=learnt), reviews(40), FitOptions(epochs=2)
+    before = copy.deepcopy(base.model.state_dict())
+    task = Task.make(subset(data, range(38)), base, options, None)
+    assert "40" in str(network.propose(task, linear.propose(task, None)))
+    for helps in (False, True):
+        decide(monkeypatch, helps)
+        fitted = fit_classifier(data, None, base=base, options=options)
+        _, step = fitted.run.details["candidates"]
+        assert step["name"].startswith("fine-tuned network")
+        assert step["kept"] is helps
+        assert fitted.run.details["freeze"] == ("none" if helps else "base")
+        moved = fitted.run.model.base.embedding.weight
+        assert torch.equal(moved, before["base.embedding.weight"]) is not helps
+        assert fitted.run.model.config.nlayers == (2 if learnt else 0)
+        for key, tensor in before.items():
+            assert torch.equal(base.model.state_dict()[key], tensor), key
+    new = reviews(60, 1)
+    assert (class_logits(fitted.run, new.texts).argmax(1) == np.arange(60) % 2).mean() > 0.75
+    # It is tried on two folds, where layers read on one, and compared with what the same examples were given before.
+    task = Task.make(data, base, options, None)
+    frozen = linear.propose(task, None)
+    held_out = np.concatenate([outside for _, outside in task.folds[: 1 if learnt else 2]])
+    assert fitted.run.details["calibration"]["documents"] == step["examples"] == len(held_out)
+    assert step["before"] == pytest.approx((frozen.logits.argmax(1) == task.truth)[held_out].mean())
+    note = next(each for each in fitted.notes if each.startswith("fine-tuned network"))
+    assert f"{100 * step['before']:.1f} %" in note
+    assert str(len(held_out)) in note
+    save(fitted.run, tmp_path / "run")
+    expected = class_logits(fitted.run, data.texts)
+    np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), expected)
+
+
+def test_words_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    decide(monkeypatch, True)
+    base, data, options = make_base(), reviews(40), FitOptions(epochs=1)
+    frozen = linear.propose(Task.make(data, base, options, None), None)
+    words = frozen.fit(frozen.examples).view_scores(frozen.examples, "words")
+    if not words.any():
+        pytest.fail("cross-validation has chosen no words here: choose other texts")
+    monkeypatch.setattr(network, "WORD_SHARES", (0.5,))
+    run = fit_classifier(data, None, base=base, options=options).run
+    assert isinstance(run.model.head_config, Classifier)
+    assert [each.name for each in run.model.head_config.views] == ["bag", "words"]
+    monkeypatch.setattr(network, "WORD_SHARES", (0.0,))
+    bare = fit_classifier(data, None, base=base, options=options).run
+    hot, cold = (each.details["calibration"]["temperature"] for each in (run, bare))
+    expected = class_logits(bare, data.texts) * cold + 0.5 * words
+    np.testing.assert_allclose(class_logits(run, data.texts) * hot, expected, atol=1e-3)
+
+
+def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase) -> None:
+    """Of two examples a fold leaves one inside."""
+    three = reviews(66, names=("bad", "good", "so"))
+    data = subset(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
+    fitted = fit_classifier(data, None, base=make_base(), options=FitOptions(epochs=1))
+    assert len(fitted.run.details["candidates"]) == 2
+
+
+@pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
+def test_how_long_documents_are_read_is_stated(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool
+) -> None:
+    decide(monkeypatch, True)
+    options: Any = FitOptions(epochs=1, length=12, long="tail")
+    run = fit_classifier(reviews(40), None, base=make_base(name, learnt=learnt), options=options).run
+    assert isinstance(run.model.head_config, Classifier)
+    stated = run.model.head_config.neural
+    assert stated is not None
+    assert (stated.options["max_length"], stated.options["long"]) == (12, "tail")
