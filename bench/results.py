@@ -45,7 +45,7 @@ from rehead.finetune.splits import first_copies, folds, nested_subsets
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_logits
-from rehead.text.datasets import to_labelled_data, load_dataset, read_reviews
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.labelled import read_examples
