@@ -31,7 +31,7 @@ from rehead.runs.scoring import classifier_head, open_views
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
 from rehead.text.long_documents import cut_documents
-from rehead.text.spans import Span, touching, word_spans
+from rehead.text.spans import Span, align_tokens, word_spans
 from rehead.use.explain import log_odds_drop, word_weights
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
@@ -71,7 +71,7 @@ def one_place(labeller: Labeller, text: str, label: int) -> Found:
     run = labeller.run
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    groups = Groups(*touching(tokens, spans), len(spans))
+    groups = Groups(*align_tokens(tokens, spans), len(spans))
     head, document = classifier_head(run.model), EncodedTexts([text], ids=[np.array(ids)])
     scores = np.tile(head.bias.detach().double().numpy(), (1 + len(spans), 1))
     for view in open_views(run.model):
@@ -92,7 +92,7 @@ def cut_out(labeller: Labeller, text: str, label: int) -> Found:
     run, view = labeller.run, layers_view(labeller)
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    touch, given = touching(tokens, spans), np.array(ids)
+    touch, given = align_tokens(tokens, spans), np.array(ids)
     _, places = cut_documents([np.arange(len(ids))], view.max_length, view.options.long)
     scores = np.zeros((1 + len(spans), len(labeller.names)))
     for where in places:
@@ -130,7 +130,7 @@ def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
     by_token = np.zeros(len(ids))
     for where, row in zip(places, shares, strict=True):
         np.add.at(by_token, where, row)
-    touch, weights = touching(tokens, spans), np.zeros(len(spans))
+    touch, weights = align_tokens(tokens, spans), np.zeros(len(spans))
     np.add.at(weights, touch.word, by_token[touch.token])
     return spans, weights
 

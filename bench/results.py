@@ -45,7 +45,7 @@ from rehead.finetune.splits import first_copies, folds, nested_subsets
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_logits
-from rehead.text.datasets import labelled, load_dataset, read_reviews
+from rehead.text.datasets import load_dataset, read_reviews, to_labelled_data
 from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.duplicates import find_duplicates
 from rehead.text.labelled import read_examples
@@ -70,9 +70,9 @@ def film_reviews() -> tuple[LabelledData, LabelledData, list[str]]:
     """Split the built-in reviews: those that labels are drawn from, those that are measured on, and the test part."""
     data = load_dataset("imdb")
     label = {review.text: review for review in read_reviews("imdb")[0]}
-    pool = labelled("imdb", (label[text] for text in data.unlabelled[:POOL]))
+    pool = to_labelled_data("imdb", (label[text] for text in data.unlabelled[:POOL]))
     measured = data.train.texts + data.valid.texts + data.unlabelled[POOL:]
-    return pool, labelled("imdb", (label[text] for text in measured)), data.test.texts
+    return pool, to_labelled_data("imdb", (label[text] for text in measured)), data.test.texts
 
 
 def write_text(more: list[Path]) -> None:

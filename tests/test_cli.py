@@ -141,10 +141,10 @@ from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import rehead.use.inspect
 from rehead.cli import main
-from rehead.disk import whole_directory
+from rehead.disk import atomic_directory
 
 def slowly(options):
-    with whole_directory(Path("out")) as directory:
+    with atomic_directory(Path("out")) as directory:
         (directory / "half").touch()
         print("writing", flush=True)
         time.sleep(60)

@@ -159,9 +159,9 @@ def test_the_files_are_flushed_before_the_rename(tmp_path: Path, monkeypatch: py
 WRITER = """
 import sys
 from pathlib import Path
-from rehead.disk import whole_directory
+from rehead.disk import atomic_directory
 for number in range(10**6):
-    with whole_directory(Path(sys.argv[1]), replace="abc") as directory:
+    with atomic_directory(Path(sys.argv[1]), replace="abc") as directory:
         for name in "abc":
             (directory / name).write_text(str(number) * 1000)
     if number == 0:
@@ -190,7 +190,7 @@ def test_killed_at_any_moment_the_directory_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/b", "..", ".", "", "a\0b", "C:x", "a\\b", 3, None])
 def test_only_plain_names(name: object, tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match="plain name"):
+    with pytest.raises(DamagedError, match="plain file name"):
         file_inside(tmp_path, name)
 
 
@@ -205,7 +205,7 @@ def test_a_signed_object_is_what_was_signed(tmp_path: Path) -> None:
     write_checksummed_json(path, {"é": [1, 2.5], "b": None})
     assert read_checksummed_json(path) == {"é": [1, 2.5], "b": None}
     path.write_text(path.read_text().replace("2.5", "2.6"))
-    with pytest.raises(DamagedError, match="SHA-256 differs"):
+    with pytest.raises(DamagedError, match="SHA-256"):
         read_checksummed_json(path)
 
 

@@ -36,8 +36,8 @@ QUICK = ["--epochs", "2", "--lr-scale", "10", "--device", "cpu"]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pictures, and waiting for the disk."""
     monkeypatch.setattr(rehead.finetune.run.curves, "save", lambda metrics, directory: [])
-    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
-    monkeypatch.setattr(rehead.runs.run, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
+    monkeypatch.setattr(rehead.runs.run, "fsync", lambda path: None)
 
 
 def write(path: Path, data: LabelledData) -> Path:

@@ -256,7 +256,7 @@ def test_it_resumes_to_the_bit(
 
     expected = run(tmp_path / "straight")
     plain = loop._Training._here
-    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
     for at in itertools.count(1, 9 * given.get("accumulate", 1)):
         out = tmp_path / str(at)
         seen = 0

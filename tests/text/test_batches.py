@@ -224,5 +224,5 @@ def test_padding_on_imdb_is_under_a_tenth() -> None:
 def test_what_cannot_be_is_named(store: TokenStore) -> None:
     with pytest.raises(UserError, match="row of 0 tokens"):
         PackedRows(store, 0, seed=0)
-    with pytest.raises(UserError, match=r"long='haed' is not known. Choose one of: head, tail, head\+tail, windows"):
+    with pytest.raises(UserError, match=r"long='haed': unknown. Choose one of: head, tail, head\+tail, windows"):
         split_long(np.array([3]), 2, "haed")  # type: ignore[arg-type]

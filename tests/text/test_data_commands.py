@@ -87,7 +87,7 @@ def test_the_tables_and_the_json_say_the_same(files: Path, capsys: pytest.Captur
     assert rows["bad"] == ["1 (50.0 %)"] * 2
     assert report["leak"] is True
     assert (report["across"]["exact"], report["across"]["near"]) == (0, 1)
-    assert "LEAK: 1 document of leaky.csv in train.csv as well: 0 word for word, 1 nearly." in table
+    assert "LEAK: 1 document of leaky.csv also in train.csv: 0 exact, 1 near duplicates." in table
     assert "note: 1 document of leaky.csv labelled differently in train.csv." in table
     assert f"train.csv line 2 [good]: {ONE}" in table
     assert "leaky.csv line 3 [bad]: " in table

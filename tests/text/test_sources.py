@@ -82,7 +82,7 @@ def test_paths_that_lead_nowhere() -> None:
     assert error("paper.pdf") == f"paper.pdf: unknown extension. {known}. Set the format with --input-format."
     assert error("") == "a file name is empty: give a file, a folder, or - for standard input."
     assert error() == "no file to read: give a file, a folder, or - for standard input."
-    assert error("/dev/null", input_format="txt").startswith("/dev/null: is not a file.")
+    assert error("/dev/null", input_format="txt").startswith("/dev/null: is not a regular file.")
     assert error("a\0b") == "a\\x00b: cannot be read: embedded null byte."
 
 

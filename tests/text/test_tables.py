@@ -292,7 +292,7 @@ def test_parquet_gone_wrong() -> None:
     assert error("b.parquet") == "b.parquet row 1: the text is of type int, not a string. Choose with --text-column."
     pq.write_table(pa.table({"text": ["one", "x" * 3000]}), "c.parquet")
     assert error("c.parquet", max_document_mb=0.002) == (
-        "c.parquet row 2: the text is longer than --max-document-mb allows. Cut it, or allow more."
+        "c.parquet row 2: the text is longer than 0.002 MB. Raise --max-document-mb."
     )
 
 

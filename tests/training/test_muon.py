@@ -106,5 +106,5 @@ def test_without_a_gradient_nothing_moves() -> None:
 
 
 def test_what_it_cannot_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tensor of \(3,\)"):
+    with pytest.raises(ConfigError, match=r"\(3,\)"):
         Muon([nn.Parameter(torch.zeros(3))])
