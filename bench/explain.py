@@ -26,17 +26,17 @@ import numpy as np
 import torch
 from sides import best
 
-from rehead.model.pooling import pool
+from rehead.model.heads import pool
 from rehead.runs.scoring import classifier_head, open_views
 from rehead.text.documents import ReadOptions
 from rehead.text.labelled import read_examples
+from rehead.text.long_documents import cut_documents
 from rehead.text.spans import Span, touching, word_spans
 from rehead.use.explain import log_odds_drop, word_weights
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
 from rehead.views.leave_out import Groups
-from rehead.views.pieces import cut
 
 Found = tuple[list[Span], np.ndarray[Any, np.dtype[np.float64]]]
 Way = Callable[[str, int], Found]
@@ -93,7 +93,7 @@ def cut_out(labeller: Labeller, text: str, label: int) -> Found:
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
     touch, given = touching(tokens, spans), np.array(ids)
-    _, places = cut([np.arange(len(ids))], view.max_length, view.options.long)
+    _, places = cut_documents([np.arange(len(ids))], view.max_length, view.options.long)
     scores = np.zeros((1 + len(spans), len(labeller.names)))
     for where in places:
         gone = [np.isin(where, touch.token[touch.word == word]) for word in range(len(spans))]
@@ -113,7 +113,7 @@ def slope(labeller: Labeller, text: str, label: int, steps: int) -> Found:
     base, causal = run.model.base, view.options.causal
     ids, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
-    _, places = cut([np.arange(len(ids))], view.max_length, view.options.long)
+    _, places = cut_documents([np.arange(len(ids))], view.max_length, view.options.long)
     rows = torch.from_numpy(np.stack([np.array(ids)[where] for where in places]))  # pieces are of one length
     with torch.no_grad():
         embedded = base.embed(rows, causal=causal)

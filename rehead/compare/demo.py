@@ -185,7 +185,7 @@ def _included(options: DemoOptions) -> Callable[[Method, Trial], bool]:
 def _write_data(options: DemoOptions) -> None:
     """Write the reviews as files, unless a resumed demo has them."""
     from rehead.text.datasets import load_dataset
-    from rehead.text.export import write_split
+    from rehead.text.export import write_splits
 
     folder = options.out / DATA
     if options.resume and folder.exists():
@@ -193,7 +193,7 @@ def _write_data(options: DemoOptions) -> None:
     split = load_dataset("imdb", train=TRAIN, test=options.test, seed=options.seed)
     if options.unlabelled is not None:
         split.unlabelled = split.unlabelled[: options.unlabelled]
-    write_split(split, folder, overwrite=options.overwrite)
+    write_splits(split, folder, overwrite=options.overwrite)
 
 
 def _pretraining(options: DemoOptions, name: str, settings: dict[str, Any]) -> PretrainOptions:

@@ -62,7 +62,7 @@ class Fitted:
 
 def describe_data(train: LabelledData) -> list[str]:
     """Refuse what cannot be learnt from; say which classes have few examples."""
-    check_classes(train, alone=True)
+    check_classes(train, allow_single=True)
     counts = Counter(itertools.chain.from_iterable(train.labels))
     few = sorted((name for name in counts if counts[name] < FEW), key=lambda name: counts[name])
     if not few:

@@ -30,6 +30,7 @@ from rehead.finetune.options import Freeze
 from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
+from rehead.text.long_documents import cut_documents
 from rehead.text.order import shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
@@ -37,7 +38,6 @@ from rehead.views import make_view
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView, pad
-from rehead.views.pieces import cut
 from rehead.views.rows import RowFinder
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Classify(Objective):
         self.train_documents, self.valid, self.freeze, self.seed = train, valid, freeze, seed
         self.layer_decay = layer_decay
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
-        self.pieces, parts = cut(train.ids, view.max_length, view.options.long)
+        self.pieces, parts = cut_documents(train.ids, view.max_length, view.options.long)
         self.lengths = np.array([len(each) for each in parts], np.int64)
         self.parts: list[Ints] = parts
         vectors = self._standardise()
@@ -240,7 +240,7 @@ class Classify(Objective):
 
     def _held_groups(self, part: int, parts: int) -> Iterator[Held]:
         """Put held-out documents of about the same length together; every process gets as many groups."""
-        pieces, cut_parts = cut(self.valid.ids, self.view.max_length, self.view.options.long)
+        pieces, cut_parts = cut_documents(self.valid.ids, self.view.max_length, self.view.options.long)
         begins = np.searchsorted(pieces.document, np.arange(len(self.valid) + 1))
         tokens = np.array([sum(map(len, cut_parts[a:b])) for a, b in pairwise(begins)], np.int64)
         order = np.argsort(tokens, kind="stable")

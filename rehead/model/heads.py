@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, ViewConfig
+from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, Pooling, ViewConfig
 
 
 class LanguageModelHead(nn.Module):
@@ -98,3 +98,20 @@ def unit_vectors(vectors: Tensor, shift: Tensor) -> Tensor:
 def build_head(config: ModelConfig, head: Head) -> LanguageModelHead | ClassifierHead:
     """Make the module that a head's configuration describes, with fresh weights."""
     return LanguageModelHead(config, head) if isinstance(head, LanguageModel) else ClassifierHead(config, head)
+
+
+def pool(hidden: Tensor, keep: Tensor | None, pooling: Pooling) -> Tensor:
+    """Average the hidden states, or take the last: (B, T, H) → (B, H). `keep` (B, T) is False for padding.
+
+    A document without tokens gives zeros.
+    """
+    if keep is None:
+        keep = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+    if not hidden.shape[1]:
+        return hidden.new_zeros(len(hidden), hidden.shape[2])
+    if pooling == "mean":
+        real = hidden.masked_fill(~keep[..., None], 0.0)
+        return real.sum(1) / keep.sum(1, keepdim=True).clamp_min(1)
+    places = torch.arange(keep.shape[1], device=keep.device)
+    last = torch.where(keep, places, 0).amax(1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), last] * keep.any(1, keepdim=True)

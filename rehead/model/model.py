@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
-from rehead.model.heads import ClassifierHead, LanguageModelHead, build_head
-from rehead.model.pooling import pool
+from rehead.model.heads import ClassifierHead, LanguageModelHead, build_head, pool
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -1,4 +1,7 @@
-"""Which n-grams of a corpus get a row of the table, and how often each row occurs (`rehead.views.rows`)."""
+"""N-gram counts of a corpus: which n-grams get a row of the table, and how often each row occurs.
+
+`rehead.views.rows` finds the rows of a document.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-MAX_SAMPLE_TOKENS = 30_000_000  # tokens that are counted at most
+MAX_SAMPLE_TOKENS = 30_000_000  # a larger corpus is sampled
 SUBSAMPLE_THRESHOLD = 1e-4
-"An n-gram that makes up a larger share of the text than this is thinned out."
+"Subsample n-grams with a higher relative frequency than this, as word2vec does."
 
 
 def choose_ngrams(base: Base, store: Store, seed: int) -> None:
-    """Give the rows of a fresh model's n-grams to those that are most frequent in the text."""
+    """Assign the rows of an untrained model's n-gram table to the most frequent n-grams of the corpus."""
     assign_ngram_rows(base, _sample(store, seed))
 
 
 def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
-    """Count how often every row occurs in the documents, or in a sample of a very large corpus: (rows,)."""
+    """Count the occurrences of every row in the corpus, or in a sample of a very large one: (rows,)."""
     finder = RowFinder(base)
     counts = np.zeros(finder.count, np.int64)
     for texts in _sample(store, seed):
@@ -38,7 +41,7 @@ def count_rows(store: Store, base: Base, seed: int) -> NDArray[np.float64]:
 
 
 def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
-    """Read the documents, or some of a very large corpus, a thousand at a time."""
+    """Yield the documents, or a sample of a very large corpus, a thousand at a time."""
     documents = len(store)
     sampled = min(documents, max(1, int(documents * MAX_SAMPLE_TOKENS / max(1, int(store.offsets[-1])))))
     chosen = np.arange(documents)
@@ -49,7 +52,7 @@ def _sample(store: Store, seed: int) -> Iterator[list[Ints]]:
 
 
 def keep_probabilities(counts: NDArray[np.float64], ntokens: int) -> NDArray[np.float64]:
-    """Say which share of each row's occurrences is kept, so that frequent n-grams do not drown the others: (rows,)."""
+    """Probability of keeping an occurrence of each row when frequent n-grams are subsampled (word2vec): (rows,)."""
     share = counts / max(1.0, float(counts[:ntokens].sum()))
     ratio = SUBSAMPLE_THRESHOLD / np.maximum(share, 1e-30)
     kept: NDArray[np.float64] = np.minimum(1.0, np.sqrt(ratio) + ratio)

@@ -1,1 +1,1 @@
-"""A room of the house; see ARCHITECTURE.md."""
+"""Files to documents, tokens and batches; see ARCHITECTURE.md."""

@@ -1,7 +1,7 @@
-"""`rehead data check`: statistics, duplicates and leaks, as tables or as JSON.
+"""`rehead data check`: dataset statistics, duplicates and leakage, as tables or as JSON.
 
-The exit code is 1 when the part named by `--against` holds documents that are also in the first part, and 0 when it
-does not: see `rehead.text.leaks` for what counts.
+The exit code is 1 if documents of the split given by `--against` also occur in PATH, otherwise 0; `rehead.text.leaks`
+defines what counts as a leak.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def check(options: CheckOptions) -> int:
         from rehead.text.tokenizer import Tokenizer
 
         tokenizer = Tokenizer.load(options.tokenizer)
-    reading = read_options(options, ReadOptions)
+    how_to_read = read_options(options, ReadOptions)
     report = check_splits(
         options.paths,
         options.against,
-        reading,
+        how_to_read,
         tokenizer=tokenizer,
         allow_unlabelled=options.allow_unlabelled,
         unlabelled=options.unlabelled,
@@ -92,25 +92,25 @@ def check(options: CheckOptions) -> int:
 
 def _print(report: dict[str, Any]) -> None:
     console = results_console(100)
-    console.soft_wrap = not sys.stdout.isatty()  # on a pipe, lines stay whole
+    console.soft_wrap = not sys.stdout.isatty()  # on a pipe, do not break lines
     names = _short_names(report["parts"])
-    console.print(_part_table(report["parts"], names))
+    console.print(_statistics_table(report["parts"], names))
     for part, name in zip(report["parts"], names, strict=True):
         console.print(_histogram_table(part, name))
-        _print_examples(console, f"Duplicates inside {name}", part["examples"])
+        _print_examples(console, f"Duplicates within {name}", part["examples"])
     if report["across"]:
-        _print_examples(console, "Across", report["across"]["examples"])
+        _print_examples(console, "Duplicates across splits", report["across"]["examples"])
     for line in _verdict(report, names):
         console.print(line)
 
 
 def _short_names(parts: list[dict[str, Any]]) -> list[str]:
-    """Name parts by their files without folders, unless that makes them equal."""
+    """Name each split by its file names without folders, unless two splits would get the same name."""
     short = [", ".join(Path(path).name or path for path in part["paths"]) for part in parts]
     return short if len(set(short)) == len(short) else [", ".join(part["paths"]) for part in parts]
 
 
-def _part_table(parts: list[dict[str, Any]], names: list[str]) -> Table:
+def _statistics_table(parts: list[dict[str, Any]], names: list[str]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -135,7 +135,7 @@ def _part_table(parts: list[dict[str, Any]], names: list[str]) -> Table:
     for label in dict.fromkeys(label for part in parts for label in part["classes"]):
         row(f"  {label}", *(_share(part, label) for part in parts))
     for reason in dict.fromkeys(reason for part in parts for reason in part["skipped"]):
-        row(f"left out: {reason}", *(part["skipped"].get(reason, 0) for part in parts))
+        row(f"skipped: {reason}", *(part["skipped"].get(reason, 0) for part in parts))
     row("exact duplicates", *(part["exact_duplicates"] for part in parts))
     row("near duplicates", *(part["near_duplicates"] for part in parts))
     row("contradicting labels", *(part["contradictions"] for part in parts))
@@ -174,18 +174,18 @@ def _print_examples(console: Console, title: str, examples: list[dict[str, Any]]
             labels = "" if document["labels"] is None else f" [{', '.join(document['labels'])}]"
             text = document["text"] if len(document["text"]) <= 90 else document["text"][:89] + "…"
             line = f"    {location(document['source'], document['line'])}{labels}: {text}"
-            # A text may hold what a terminal would obey.
+            # Replace control characters, which a terminal would interpret.
             console.print("".join(each if each.isprintable() else "\ufffd" for each in line))
     console.print()
 
 
 def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
-    """Say in a few lines what was found, the worst last."""
+    """Summarise the findings in a few lines, the most severe last."""
     lines = []
     if report["limited"]:
         lines.append(
-            f"note: {_documents(report['limited'])} with phrases too common to compare with every other document: "
-            "there may be more near duplicates."
+            f"note: {_documents(report['limited'])} with very common phrases, compared with a sample of the others "
+            "only: there may be more near duplicates."
         )
     for part, name in zip(report["parts"], names, strict=True):
         lines += [f"note: {note}" for note in part["notes"]]
@@ -204,14 +204,14 @@ def _verdict(report: dict[str, Any], names: list[str]) -> list[str]:
         lines.append(f"note: {_documents(across['contradictions'])} of {names[1]} labelled differently in {names[0]}.")
     found = across["exact"] + across["near"]
     if not found:
-        return [*lines, f"clean: nothing of {names[1]} occurs in {names[0]}."]
+        return [*lines, f"clean: no document of {names[1]} occurs in {names[0]}."]
     lines.append(
-        f"{'LEAK' if report['leak'] else 'note'}: {_documents(found)} of {names[1]} in {names[0]} as well: "
-        f"{across['exact']:,} word for word, {across['near']:,} nearly."
+        f"{'LEAK' if report['leak'] else 'note'}: {_documents(found)} of {names[1]} also in {names[0]}: "
+        f"{across['exact']:,} exact, {across['near']:,} near duplicates."
     )
     if across["unlabelled"]:
-        meant = "That is allowed." if report["allow_unlabelled"] else "If that is intended, give --allow-unlabelled."
-        lines.append(f"      {_documents(across['unlabelled'])} of these in unlabelled text only. {meant}")
+        advice = "That is allowed." if report["allow_unlabelled"] else "If that is intended, give --allow-unlabelled."
+        lines.append(f"      {_documents(across['unlabelled'])} of these in unlabelled text only. {advice}")
     return lines
 
 

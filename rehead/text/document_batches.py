@@ -1,17 +1,17 @@
-"""Batches of whole documents, by a budget of tokens, with little padding.
+"""Batches of whole documents by token budget, bucketed by length to minimise padding.
 
-Documents are sorted by length once, and the sorted row is cut into buckets in which the shortest is at most a tenth
-shorter than the longest. A bucket's batches all have the same number of documents: what the budget allows for its
-longest. In every epoch the documents of a bucket are dealt to its batches anew, and all batches come in a new order.
+Documents are sorted by length once and cut into buckets in which the shortest is at most 10 % shorter than the longest.
+All batches of a bucket have the same number of documents: as many of its longest as the budget allows. In every epoch
+the documents of a bucket are assigned to its batches anew, and all batches are shuffled.
 
-Since the number and size of the batches never change, a step is a pure function of its number (`rehead.text.order`),
-every document is there once per epoch, and only one batch, that of the shortest, is not full.
+Number and size of the batches never change, so the batch of a step is a pure function of the step number
+(`rehead.text.order`), each document occurs once per epoch, and only the batch of the shortest documents is not full.
 
-Where documents are so few that a tenth of the length does not fill two batches, a bucket is wider: with always the
-same partners there would be nothing to shuffle.
+With few documents, a bucket spans more than 10 %, so that it fills at least two batches; otherwise the same documents
+would always share a batch.
 
-Padding on IMDb, with a budget of 8,192 tokens and documents cut at 512: 3.4 % of 25,000 reviews, 4.1 % of 1,600, and
-21 % of 100, where a few batches have to hold all lengths (bench/text.py).
+Padding on IMDb, with a budget of 8,192 tokens and a maximum length of 512: 3.4 % with 25,000 reviews, 4.1 % with 1,600,
+and 21 % with 100, where few batches cover all lengths (bench/text.py).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from rehead.text.store_subset import Store, StoreSubset
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SPREAD = 0.1
-FEWEST_BATCHES = 2
+LENGTH_TOLERANCE = 0.1
+MIN_BATCHES = 2
 
 
 class DocumentBatch(NamedTuple):
-    """Some documents, padded to the longest of their batch."""
+    """Documents, padded to the longest in the batch."""
 
     ids: NDArray[np.int64]
     "(batch, time)"
     keep: NDArray[np.bool_]
-    "True where there is a token, False where there is padding. (batch, time)"
+    "Padding mask: True for tokens, False for padding. (batch, time)"
     documents: NDArray[np.int64]
-    "Which document a row is (a piece of): (batch,)."
+    "Index of the document that each row is (a piece of). (batch,)"
 
 
 class Bucket(NamedTuple):
-    """Documents of about the same length: a stretch of the sorted row."""
+    """Documents of similar length: a slice of the documents sorted by length."""
 
     first: int
     size: int
@@ -55,12 +55,12 @@ class Bucket(NamedTuple):
 
     @property
     def batches(self) -> int:
-        """How many batches it gives; the last may be smaller."""
+        """Number of batches; the last may be smaller."""
         return -(-self.size // self.per_batch)
 
 
 class DocumentBatches:
-    """The batches of some documents. `len` is the number of batches in an epoch."""
+    """Batches of documents. `len` is the number of batches per epoch."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class DocumentBatches:
         pad: int,
         seed: int = 0,
     ) -> None:
-        """Plan batches of at most `budget` tokens, padding included.
+        """Plan batches of at most `budget` tokens, including padding.
 
-        A piece has at most `longest` tokens; `long` says what happens to documents that have more.
+        `longest` is the maximum length in tokens; `long` says how longer documents are truncated or split.
         """
         if longest < 1:
-            raise UserError(f"A longest document of {longest} tokens leaves no room for text. Allow more.")
+            raise UserError(f"A maximum length of {longest} tokens leaves no room for text. Raise it.")
         if budget < longest:
-            raise UserError(f"A batch of {budget} tokens cannot hold a document of {longest}. Make batches larger.")
+            raise UserError(f"A batch of {budget} tokens cannot hold a document of {longest}. Raise the batch size.")
         if not len(documents):
-            raise UserError("There is no document to make batches of.")
+            raise UserError("There are no documents to batch.")
         self.documents, self.pad, self.seed = documents, pad, seed
         self.pieces = split_long(_lengths(documents), longest, long)
         self.lengths = self.pieces.lengths
         self.cut = self.pieces.cut
-        "How many documents were too long: say it to the user."
+        "Number of documents that were too long; always reported to the user."
         self.sorted = np.argsort(-self.lengths, kind="stable")
-        "Pieces, the longest first."
+        "Pieces, longest first."
         self.buckets = make_buckets(self.lengths[self.sorted], budget)
         self.ends = np.cumsum([bucket.batches for bucket in self.buckets])
 
@@ -96,7 +96,7 @@ class DocumentBatches:
         return int(self.ends[-1])
 
     def members(self, step: int) -> NDArray[np.int64]:
-        """Say which pieces make up the batch of a step."""
+        """Give the indices of the pieces in the batch of a step."""
         if step < 0:
             raise ValueError(f"step {step}: steps count from 0")
         epoch, position = divmod(step, len(self))
@@ -105,15 +105,16 @@ class DocumentBatches:
         bucket = self.buckets[number]
         nth = batch - (int(self.ends[number]) - bucket.batches)
         places = np.arange(nth * bucket.per_batch, min((nth + 1) * bucket.per_batch, bucket.size))
-        return self.sorted[bucket.first + shuffled(places, bucket.size, self.seed, Stream.BATCH_MEMBERS, epoch, number)]
+        members = shuffled(places, bucket.size, self.seed, Stream.BATCH_MEMBERS, epoch, number)
+        return self.sorted[bucket.first + members]
 
     def padding(self) -> float:
-        """The share of an epoch's batches that is padding; it depends on the lengths and the seed alone."""
+        """Fraction of padding in the batches of an epoch; depends only on the lengths and the seed."""
         batches = [self.lengths[self.members(step)] for step in range(len(self))]
         return 1 - float(self.lengths.sum()) / sum(len(each) * int(each.max()) for each in batches)
 
     def read(self, step: int, rank: int = 0, world: int = 1) -> DocumentBatch:
-        """Read what a rank takes of the batch of a step. It has no rows if there are fewer documents than ranks."""
+        """Read a rank's shard of the batch of a step; it may be empty if there are fewer documents than ranks."""
         members = self.members(step)
         time = int(self.lengths[members].max())
         return self._gather(members[shard_slice(len(members), rank, world)], time)
@@ -128,15 +129,14 @@ class DocumentBatches:
 
 
 def make_buckets(lengths: NDArray[np.int64], budget: int) -> list[Bucket]:
-    """Cut a row of lengths, the longest first, into buckets."""
+    """Cut lengths, sorted in descending order, into buckets."""
     buckets = []
     first = 0
     while first < len(lengths):
         longest = max(int(lengths[first]), 1)
         per_batch = budget // longest
-        # From here on everything is shorter than the spread allows.
-        alike = int(np.searchsorted(-lengths, -(1 - SPREAD) * longest, side="right")) - first
-        size = min(max(alike // per_batch, FEWEST_BATCHES) * per_batch, len(lengths) - first)
+        similar = int(np.searchsorted(-lengths, -(1 - LENGTH_TOLERANCE) * longest, side="right")) - first
+        size = min(max(similar // per_batch, MIN_BATCHES) * per_batch, len(lengths) - first)
         buckets.append(Bucket(first, size, per_batch))
         first += size
     return buckets

@@ -1,12 +1,11 @@
-r"""What comes out of a user's files, and the options that say how the files are read.
+r"""Documents, labelled examples, and the options for reading files.
 
-An unlabelled file gives `Document`s, a labelled one `Example`s; both remember the file and line they came from, so
-that any later complaint can name them. `Texts` (in `rehead.text.readers`) streams documents; `read_examples` (in
-`rehead.text.labelled`) returns `LabelledData`: labelled sets are small, so they are lists in memory.
+An unlabelled file gives `Document`s, a labelled one `Example`s; both keep the file and line they came from, for error
+messages. `Texts` (in `rehead.text.readers`) streams documents; `read_examples` (in `rehead.text.labelled`) returns
+`LabelledData`: labelled datasets are small, so they are lists in memory.
 
-Texts are given as they are in the file: nothing is stripped, folded or normalised, except line ends inside a plain text
-file (`\r\n` and `\r` become `\n`) and the byte-order mark, which is dropped. Label names are strings, without the
-white space around them.
+Texts are not stripped, case-folded or normalised, except for line ends in a plain-text file (`\r\n` and `\r` become
+`\n`) and the byte-order mark, which is dropped. Labels are strings, without surrounding white space.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ DocumentUnit = Literal["line", "block", "file"]
 Format = Literal["txt", "csv", "tsv", "jsonl", "parquet", "spm"]
 TABLES = ("csv", "tsv", "jsonl", "parquet")
 
-# By extension; a compressed file has one more.
+# By extension; a compressed file has a second one.
 FORMATS: dict[str, Format] = {
     "": "txt",
     ".txt": "txt",
@@ -43,28 +42,28 @@ COMPRESSED = (".gz", ".zst", ".zstd")
 
 
 class Document(NamedTuple):
-    """One unlabelled document."""
+    """An unlabelled document."""
 
     text: str
     source: str
     "The file as the user named it; `-` is standard input."
     line: int
-    "Where the document begins, from 1; the row, in a parquet file."
+    "Line where the document starts, from 1; the row, in a parquet file."
 
 
 class Example(NamedTuple):
-    """One labelled document."""
+    """A labelled document."""
 
     text: str
     labels: tuple[str, ...]
-    "Exactly one name, unless the data is multi-label."
+    "Exactly one, unless the data is multilabel."
     source: str
     line: int
 
 
 @dataclass
 class ReadOptions:
-    """How files are read."""
+    """Options for reading files."""
 
     GROUP = "reads"
 
@@ -105,7 +104,7 @@ class ReadOptions:
         return max(1, int(self.max_document_mb * 1e6))
 
     def delimiter_in(self, kind: str) -> str:
-        """Give the column separator of a csv or tsv file."""
+        """Column separator of a csv or tsv file."""
         if self.delimiter is None:
             return "\t" if kind == "tsv" else ","
         character = "\t" if self.delimiter in ("tab", "\\t") else self.delimiter
@@ -115,7 +114,7 @@ class ReadOptions:
 
 
 def check_values(options: ReadOptions) -> None:
-    """Refuse values of the wrong type or choice; on the command line, argparse has done so."""
+    """Validate types and choices of options given in Python; on the command line, argparse has done so."""
     if not isinstance(options, ReadOptions):
         raise UserError(f"options is {describe_value(options)}. Expected a ReadOptions.")
     for name, allowed in (("documents", get_args(DocumentUnit)), ("input_format", get_args(Format))):
@@ -133,23 +132,23 @@ def check_values(options: ReadOptions) -> None:
 
 
 def describe_value(value: object) -> str:
-    """Show a value that was not expected, with its type."""
+    """Describe an unexpected value, with its type, for an error message."""
     return f"{short_repr(value)} (of type {type(value).__name__})"
 
 
 @dataclass
 class LabelledData:
-    """A labelled set: `texts[i]` has the labels `labels[i]` and came from `sources[i]`."""
+    """A labelled dataset: `texts[i]` has the labels `labels[i]` and came from `sources[i]`."""
 
     texts: list[str]
     labels: list[tuple[str, ...]]
     names: list[str]
-    "The classes: by number if all names are numbers, else in alphabetical order."
+    "Class names: in numerical order if all are numbers, else alphabetical."
     multilabel: bool
     sources: list[tuple[str, int]]
     "(file, line) of every example, for messages: see `location`."
     skipped: Counter[str] = field(default_factory=Counter)
-    "What was left out, and how often: see `describe_skipped`."
+    "Number of skipped items by reason: see `describe_skipped`."
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -159,7 +158,7 @@ class LabelledData:
             yield Example(text, labels, source, line)
 
     def fingerprint(self) -> str:
-        """Hash of texts and labels, in their order; where they came from does not count."""
+        """SHA-256 of texts and labels, in order, without their sources."""
         digest = hashlib.sha256(repr((self.multilabel, self.names)).encode())
         for text, labels in zip(self.texts, self.labels, strict=True):
             digest.update(repr((text, labels)).encode())
@@ -167,7 +166,7 @@ class LabelledData:
 
 
 def format_of(name: str) -> Format | None:
-    """Tell a file's format by its extension, that of a compressed file by the one before; None: unknown."""
+    """Infer a file's format from its extension, ignoring that of the compression; None if unknown."""
     stem = Path(name)
     if stem.suffix.lower() in COMPRESSED:
         stem = stem.with_suffix("")
@@ -175,11 +174,11 @@ def format_of(name: str) -> Format | None:
 
 
 def location(source: str, line: int, kind: str | None = None) -> str:
-    """Name a place in a file, as messages do: `reviews.csv line 214`. `kind` is its format, if its name may lie."""
+    """Format a location for messages: `reviews.csv line 214`. `kind` is the format, if not that of the extension."""
     unit = "row" if (kind or format_of(source)) == "parquet" else "line"
     return f"{source} {unit} {line}"
 
 
 def describe_skipped(skipped: Counter[str]) -> str:
-    """Say what was left out, in one phrase (`empty text: 3, hidden file: 1`), or nothing at all."""
+    """Summarise what was skipped: `empty text: 3, hidden file: 1`; an empty string if nothing was."""
     return ", ".join(f"{reason}: {count}" for reason, count in skipped.items() if count)

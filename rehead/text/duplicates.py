@@ -1,25 +1,25 @@
-r"""Find documents that occur twice: word for word, or with some words changed, cut or added.
+r"""Exact and near-duplicate detection, by an exact similarity join on word shingles.
 
-What counts
-    Documents are compared by their words; case, white space, punctuation and HTML line breaks do not count. Two are
-    *exact* duplicates if their words are the same in the same order.
-    Else take every run of three words, the text's edges included (a shingle), without the accents of Latin letters.
-    Two documents are *near* duplicates if the shorter one, that is the one with fewer different shingles,
-      - has half of its shingles in the other, and
-      - has enough of its words in a shingle that is in the other, its `similarity`: 70 %; more, up to 85 %, if it has
-        less than 30 words (85 % at 20) or the other is more than twice as long (85 % at 3.5 times);
-      - and the other is at most twice as long. From 25 words on, with every three more, twice that: 6 times at 30, 64
-        times at 40. Twenty words in a long text are a quotation, a whole review pasted into it is a leak.
-    Under 10 words only exact duplicates count: "a great film for children" and "a great film for adults" share a
-    phrase, not an origin. In Chinese, Japanese, Thai, … a character is compared like a word, and two count one here.
+Definition
+    Documents are compared by their words; case, white space, punctuation and HTML line breaks are ignored. Two are
+    *exact* duplicates if they have the same words in the same order.
+    A shingle is three consecutive words (a word trigram, with padding at both ends), without accents of Latin letters.
+    Two documents are *near* duplicates if the shorter one, which has fewer distinct shingles,
+      - shares half of its distinct shingles with the other one;
+      - has enough of its words covered by shared shingles, its `similarity`: 70 %, rising to 85 % if it has fewer than
+        30 words (85 % at 20) or the other one is more than twice as long (85 % at 3.5 times);
+      - and the other one is at most twice as long. From 25 words on, this factor doubles with every three words: 6 at
+        30 words, 64 at 40. Twenty words in a long text are a quotation; a whole review pasted into it is a leak.
+    Below 10 words only exact duplicates count: "a great film for children" and "a great film for adults" share a
+    phrase, not an origin. In Chinese, Japanese, Thai, … each character is compared like a word and counts as half one.
 
-Why
-    One changed word takes three shingles away, but only one word out of those covered. So a share of words tells a
-    copy with a word changed (of 10 words, 90 % are covered) from two texts with a phrase in common (70 to 80 %), which
-    a share of shingles, like Jaccard's, does not (both about 60 %). It is a containment: text added costs nothing, and
-    100 % does not mean equal. "I would recommend …" is all in "I would not recommend …": a near duplicate by design, a
-    copy with a word added. That the labels then contradict each other, the report notes.
-    Found, of 300 copies with so many words changed (bench/duplicates.py, which also cuts and adds):
+Why coverage rather than Jaccard similarity
+    One changed word removes three shingles, but uncovers only one word. So coverage separates a copy with one word
+    changed (of 10 words, 90 % are covered) from two texts with a common phrase (70 to 80 %); the share of common
+    shingles, as in Jaccard similarity, does not (about 60 % for both). Coverage is a containment: added text costs
+    nothing, and 100 % does not mean equal. "I would recommend …" is contained in "I would not recommend …": a near
+    duplicate by design, a copy with a word added. The report notes if the labels then contradict each other.
+    Recall on 300 copies with this many words changed (bench/duplicates.py, which also deletes and inserts):
 
         words     1     2     3     5    10    20    40 changed
            10   .97   .01
@@ -30,24 +30,24 @@ Why
           100  1.00  1.00  1.00  1.00  1.00   .72
           200  1.00  1.00  1.00  1.00  1.00  1.00   .83
 
-    Not found: of reviews cut to their first 100 characters none, to 150 28 %, to 200 93 %; and what was reworded.
-    The other side, by eye: 75,000 IMDb reviews have 99 near pairs. The 14 least alike (similarity 71 to 86 %) are 7
-    of one author's forms filled in for two films, 5 reviews that were reworded or quote one another, and 2 with the
-    same boilerplate in them; none is two people's reviews of one film. At 60 to 70 % forms are most of what there is.
-    89,640 shorter French ones have 404. 70 % from 25 words on, however long the other one, would give 19 more: 11
-    quote the same line, synopsis or terms, 2 share a stock sentence or a form, 6 were rewritten by their author.
-    Accents, if they counted, would hide 5: 4 copies, and one stock sentence.
+    False negatives: paraphrases, and truncated reviews: recall is 0 for the first 100 characters, 28 % for 150, 93 %
+    for 200.
+    Precision, judged by eye: 75,000 IMDb reviews have 99 near-duplicate pairs. The 14 least similar (71 to 86 %) are 7
+    of one author's template for two films, 5 reviews that were reworded or quote one another, and 2 with the same
+    boilerplate; none are independent reviews of one film. Between 60 and 70 % most pairs are templates.
+    89,640 shorter French reviews have 404 pairs. A threshold of 70 % from 25 words on, for any length of the other
+    document, would give 19 more: 11 quote the same line, synopsis or terms, 2 share a stock sentence or a template, 6
+    were rewritten by their author. Comparing accents would miss 5: 4 copies and one stock sentence.
 
-How
-    Not MinHash but an exact join; nothing is missed by chance, nothing depends on a seed. If half of a document's
-    shingles are in another one, so are four of its rarest (half + 3): only these are looked up (a prefix filter). One
-    that occurs in a single document, as most rare ones do, finds nobody; so there are few candidates, and each is
-    measured. Shingles are hashes of the words, of 48 bits.
-    A shingle in more than 500 documents (a template, a signature) would make pairs by the square: a document looks up
-    two such shingles at most, and 32 documents spread over those that have it. `limited` counts such documents.
+Algorithm
+    An exact join instead of MinHash: no false negatives by chance, and no seed. If half of a document's shingles are in
+    another one, so are four of its (half + 3) rarest, so only these are looked up (prefix filtering). Most rare
+    shingles occur in one document only, so there are few candidates, and each is verified. A shingle is a 48-bit hash.
+    A shingle in more than 500 documents (a template, a signature) would give quadratically many pairs: a document looks
+    up at most two of these, and only 32 evenly spaced documents of each. `limited` counts such documents.
 
-    100,000 reviews, 20 million words: 20 s on two cores, 3.8 times what cutting them into words takes, with 30 bytes of
-    memory per word (bench/text.py).
+    100,000 reviews, 20 million words: 20 s on two cores, 3.8 times the time of splitting them into words, with 30 bytes
+    of memory per word (bench/text.py).
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ from numpy.typing import NDArray
 from rehead.text.word_hashes import CHARACTER_WORDS, IS_CHARACTER, SPELLING, WordHashes, split_words
 
 SHINGLE_WORDS = 3  # words in a shingle
-MIN_WORDS = 10  # words that a text must have for near duplicates
-SHARED = 0.5  # of the shorter one's shingles
-# Of the shorter one's words: what must be covered, by how many it has, and by how many times as long the other one is.
-COVERED = (20, 30), (0.85, 0.7)
-COVERED_WITHIN = (2, 3.5), (0.7, 0.85)
-# The other one may be this many times as long; for every so many words above so many, twice that.
-LONGER, LONGER_FROM, LONGER_STEP = 2, 25, 3
+MIN_WORDS = 10  # of a document, to have near duplicates
+MIN_SHARED = 0.5  # share of the shorter document's shingles
+# Minimum coverage, interpolated: by the words of the shorter document, and by the ratio of the lengths.
+COVERAGE_BY_WORDS = (20, 30), (0.85, 0.7)
+COVERAGE_BY_RATIO = (2, 3.5), (0.7, 0.85)
+# Maximum ratio of the lengths; it doubles with every RATIO_STEP words above RATIO_FROM.
+MAX_RATIO, RATIO_FROM, RATIO_STEP = 2, 25, 3
 
-HITS = 4  # rare shingles that a candidate must share
-CROWD = 500  # documents with one shingle, above which not all are compared
-CROWD_SAMPLE, CROWD_LOOKUPS = 32, 2  # then this many of them, for this many such shingles of a document
-BLOCK = 1 << 21  # elements handled at once; bounds the memory of every step
+MIN_HITS = 4  # rare shingles that a candidate must share
+COMMON = 500  # a shingle in more documents than this is common: not all of these are compared
+COMMON_SAMPLE, COMMON_LOOKUPS = 32, 2  # documents compared per common shingle; common shingles looked up per document
+BLOCK = 1 << 21  # elements processed at once; bounds the memory of every step
 
-# Stands before and after every text, so that its ends are in RUN shingles too.
-EDGE = np.zeros(SHINGLE_WORDS - 1, dtype=np.uint64)
+# Padding before and after each text, so that its first and last words are in SHINGLE_WORDS shingles too.
+PADDING = np.zeros(SHINGLE_WORDS - 1, dtype=np.uint64)
 
 Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -88,19 +88,19 @@ Flags = NDArray[np.bool_]
 
 @dataclass
 class Duplicates:
-    """Which of the documents 0, 1, 2, … are duplicates."""
+    """Exact and near duplicates in a sequence of documents."""
 
     first: Ints
-    "(documents,) The first document with the same words; itself for most."
+    "(documents,) Index of the first document with the same words; its own index if it is not a duplicate."
     pairs: Ints
-    "(pairs, 2) Near duplicates, the shorter one on the left; a document with exact copies stands for all of them."
+    "(pairs, 2) Near duplicates, the shorter one first; of exact duplicates, only the first is listed."
     similarity: Floats
-    "(pairs,) The share of the shorter one's words that is in the other."
+    "(pairs,) Share of the shorter document's words that are covered by shared shingles."
     limited: int
-    "Documents that share a phrase with so many others that not all of them were compared."
+    "Number of documents with common shingles, which were compared with a sample of the others only."
 
     def groups(self) -> Ints:
-        """(documents,) The first document of its group, exact and near duplicates put together."""
+        """(documents,) Index of the first document in each one's group of exact and near duplicates."""
         parent = self.first.tolist()
 
         def root(document: int) -> int:
@@ -115,7 +115,7 @@ class Duplicates:
 
 
 def find_duplicates(texts: Iterable[str]) -> Duplicates:
-    """Find the exact and near duplicates among texts; see the module for what counts. Texts are read once."""
+    """Find exact and near duplicates (defined in the module's docstring), in one pass over the texts."""
     first, members, hashes, lengths, words = _hash_texts(texts)
     nothing = np.empty((0, 2), dtype=np.int64)
     if not len(members):
@@ -131,9 +131,9 @@ def find_duplicates(texts: Iterable[str]) -> Duplicates:
 def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]:
     """Find exact duplicates, and hash the shingles of the rest.
 
-    Returns the first document with the same words, for every document; and of the different documents that are long
-    enough for near duplicates: their numbers, their shingles one after the other, how many of these each has, and how
-    many words.
+    Returns, for every document, the index of the first one with the same words; and for the distinct documents that
+    are long enough for near duplicates: their indices, their concatenated shingles, the number of shingles of each,
+    and the number of words of each.
     """
     known = WordHashes()
     seen: dict[bytes, int] = {}
@@ -145,7 +145,7 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
     waiting: list[Hashes] = []
     for number, text in enumerate(texts):
         hashes = np.fromiter(map(known.__getitem__, split_words(text)), dtype=np.uint64)
-        # Blank texts are empty, not copies of each other.
+        # Empty texts are not duplicates of each other.
         key = hashlib.blake2b(hashes.tobytes(), digest_size=16).digest() if len(hashes) else b"%d" % number
         first.append(seen.setdefault(key, number))
         if first[-1] != number or len(hashes) < MIN_WORDS:
@@ -156,7 +156,7 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
             members.append(number)
             words.append(count)
             lengths.append(len(hashes) + SHINGLE_WORDS - 1)
-            waiting.append(np.concatenate([EDGE, hashes, EDGE]))
+            waiting.append(np.concatenate([PADDING, hashes, PADDING]))
             if len(waiting) == 4096:
                 blocks.append(_shingles(waiting))
                 waiting = []
@@ -168,14 +168,14 @@ def _hash_texts(texts: Iterable[str]) -> tuple[Ints, Ints, Hashes, Ints, Floats]
 
 
 def _shingles(documents: list[Hashes]) -> Hashes:
-    """Hash every run of words of every document: a polynomial in the hashes of its words."""
+    """Hash every shingle of every document: a polynomial rolling hash of its words' hashes."""
     flat = np.concatenate(documents) & ~SPELLING
     hashes = np.zeros(len(flat) - SHINGLE_WORDS + 1, dtype=np.uint64)
     for place in range(SHINGLE_WORDS):
         hashes *= np.uint64(0x9E3779B97F4A7C15)
         hashes += flat[place : place + len(hashes)]
     ends = np.cumsum([len(each) for each in documents])[:-1]
-    across = np.concatenate([ends - back for back in range(1, SHINGLE_WORDS)])  # begin in one document, end in the next
+    across = np.concatenate([ends - back for back in range(1, SHINGLE_WORDS)])  # spanning two documents
     return np.delete(hashes, across)
 
 
@@ -187,22 +187,22 @@ def _ranges(starts: Ints, counts: Ints) -> Ints:
 
 
 class _Search:
-    """The join. Documents are numbered 0, 1, 2, …; so are repeated shingles, from rare to common.
+    """The similarity join. Documents are numbered 0, 1, 2, …; so are repeated shingles, from rare to common.
 
-    D documents, S shingles in all, R different (document, repeated shingle).
+    Shapes: D documents, S shingles in total, R distinct pairs of (document, repeated shingle).
     """
 
     def __init__(self, hashes: Hashes, lengths: Ints, words: Floats) -> None:
         self.lengths = lengths  # (D,) shingles
-        self.offsets = np.cumsum(lengths) - lengths  # (D,) where a document's shingles begin
+        self.offsets = np.cumsum(lengths) - lengths  # (D,) start of each document's shingles
         document = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)  # (S,)
         self.number, self.fresh, self.frequency = _number_shingles(hashes, document)
-        self.sizes = np.bincount(document[self.fresh], minlength=len(lengths))  # (D,) different shingles
-        self.needed = np.ceil(SHARED * self.sizes).astype(np.int64)  # (D,) shingles to share, as the shorter one
-        # (D,) Words, those that only repeat others left out: a refrain makes no long text.
+        self.sizes = np.bincount(document[self.fresh], minlength=len(lengths))  # (D,) distinct shingles
+        self.needed = np.ceil(MIN_SHARED * self.sizes).astype(np.int64)  # (D,) shingles to share
+        # (D,) Words, discounted by the share of repeated shingles: a refrain does not make a text long.
         self.words = words * ((self.sizes - (SHINGLE_WORDS - 1)) / (lengths - (SHINGLE_WORDS - 1)))
-        doublings = np.clip((self.words - LONGER_FROM) / LONGER_STEP, 0, 40)
-        self.longest = LONGER * np.exp2(doublings) * self.sizes  # (D,) shingles that one may have that contains it
+        doublings = np.clip((self.words - RATIO_FROM) / RATIO_STEP, 0, 40)
+        self.longest = MAX_RATIO * np.exp2(doublings) * self.sizes  # (D,) maximum shingles of the longer document
 
         repeated = self.fresh & (self.number >= 0)
         by_document = document[repeated].astype(np.uint64) << np.uint64(32) | self.number[repeated].astype(np.uint64)
@@ -212,76 +212,76 @@ class _Search:
         self.by_document = by_document  # (R,) document << 32 | shingle
         self.by_shingle = by_shingle  # (R,) shingle << 32 | document
         self.repeated = np.bincount(document[repeated], minlength=len(lengths))  # (D,)
-        self.crowds = np.cumsum(self.frequency) - self.frequency  # where a shingle's documents begin in by_shingle
+        self.crowds = np.cumsum(self.frequency) - self.frequency  # start of each shingle's documents in by_shingle
         self.limited = 0
 
     def candidates(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield pairs that may be near duplicates, the shorter one on the left; none that is one is missing."""
-        # Of t shingles to share, all but t - hits can be among the rarest (repeated - t + hits): look these up.
-        hits = np.minimum(HITS, self.needed)
+        """Yield candidate pairs, the shorter document first: a superset of the near duplicates."""
+        # Prefix filter: a document that shares t shingles shares `hits` of its (repeated - t + hits) rarest.
+        hits = np.minimum(MIN_HITS, self.needed)
         lookups = self.repeated - self.needed + hits
         lookups[(self.repeated < self.needed) | (self.words < MIN_WORDS)] = 0
         rarest = _ranges(np.cumsum(self.repeated) - self.repeated, lookups)
         left = np.repeat(np.arange(len(lookups)), lookups)
         shingle = (self.by_document[rarest] & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
-        crowded = self.frequency[shingle] > CROWD
-        in_crowds = np.bincount(left[crowded], minlength=len(lookups))  # (D,)
-        self.limited = int(np.count_nonzero(in_crowds))
-        hits = np.maximum(hits - in_crowds, 1)  # a crowd is not looked up in full, so its hits cannot be asked for
-        # Shingles come rarest first, so the crowded ones of a document are its last: keep the first few of these.
-        many = np.cumsum(crowded)
+        common = self.frequency[shingle] > COMMON
+        common_counts = np.bincount(left[common], minlength=len(lookups))  # (D,)
+        self.limited = int(np.count_nonzero(common_counts))
+        hits = np.maximum(hits - common_counts, 1)  # common shingles are only sampled, so do not require their hits
+        # Shingles are sorted by frequency, so a document's common ones are its last: keep the first few of these.
+        many = np.cumsum(common)
         begin = np.searchsorted(left, left)
-        keep = ~crowded | (many - (many - crowded)[begin] <= CROWD_LOOKUPS)
-        left, shingle, crowded = left[keep], shingle[keep], crowded[keep]
+        keep = ~common | (many - (many - common)[begin] <= COMMON_LOOKUPS)
+        left, shingle, common = left[keep], shingle[keep], common[keep]
 
-        found = np.where(crowded, CROWD_SAMPLE, self.frequency[shingle])
+        found = np.where(common, COMMON_SAMPLE, self.frequency[shingle])
         for chunk in _chunks(left, found):
-            pairs = self._look_up(left[chunk], shingle[chunk], found[chunk], crowded[chunk], hits)
+            pairs = self._look_up(left[chunk], shingle[chunk], found[chunk], common[chunk], hits)
             yield (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
-    def _look_up(self, left: Ints, shingle: Ints, found: Ints, crowded: Flags, hits: Ints) -> Hashes:
-        """Look up shingles of documents: pairs, as left << 32 | right, that share enough of them."""
+    def _look_up(self, left: Ints, shingle: Ints, found: Ints, common: Flags, hits: Ints) -> Hashes:
+        """Look up shingles of documents; return the pairs that share enough of them, as left << 32 | right."""
         begin = self.crowds[shingle]
         place = _ranges(np.zeros(len(found), dtype=np.int64), found)
-        if crowded.any():
-            # From its own place in the crowd a document looks around in equal steps.
-            crowd = np.repeat(np.where(crowded, self.frequency[shingle], 1), found)
-            own = shingle[crowded].astype(np.uint64) << np.uint64(32) | left[crowded].astype(np.uint64)
+        if common.any():
+            # Sample the documents of a common shingle in equal steps, starting after the document itself.
+            frequency = np.repeat(np.where(common, self.frequency[shingle], 1), found)
+            own = shingle[common].astype(np.uint64) << np.uint64(32) | left[common].astype(np.uint64)
             start = np.zeros(len(left), dtype=np.int64)
-            start[crowded] = np.searchsorted(self.by_shingle, own) - begin[crowded] + 1
-            around = (np.repeat(start, found) + place * crowd // CROWD_SAMPLE) % crowd
-            place = np.where(np.repeat(crowded, found), around, place)
+            start[common] = np.searchsorted(self.by_shingle, own) - begin[common] + 1
+            sample = (np.repeat(start, found) + place * frequency // COMMON_SAMPLE) % frequency
+            place = np.where(np.repeat(common, found), sample, place)
         right = self.by_shingle[np.repeat(begin, found) + place] & np.uint64(0xFFFFFFFF)
         pairs = np.repeat(left.astype(np.uint64), found) << np.uint64(32) | right
         fits = self._fits(np.repeat(left, found), right.astype(np.int64))
-        sampled = np.repeat(crowded, found)
+        sampled = np.repeat(common, found)
         counted, times = np.unique(pairs[fits & ~sampled], return_counts=True)
         counted = counted[times >= hits[(counted >> np.uint64(32)).astype(np.int64)]]
         return np.union1d(counted, pairs[fits & sampled])
 
     def _fits(self, left: Ints, right: Ints) -> Flags:
-        """Tell whether `left` is the shorter one, and not too short for `right`."""
+        """Whether `left` is the shorter document, and `right` is within the maximum length ratio."""
         small, large = self.sizes[left], self.sizes[right]
         shorter = (small < large) | ((small == large) & (left < right))
         fits: Flags = shorter & (large <= self.longest[left])
         return fits
 
     def verified(self, left: Ints, right: Ints) -> tuple[Ints, Floats]:
-        """Measure candidates; return those that are near duplicates, (pairs, 2), and their similarity."""
+        """Verify candidates; return the near duplicates, (pairs, 2), and their similarity."""
         good = np.zeros(len(left), dtype=bool)
         similarity = np.zeros(len(left))
         for chunk in _chunks(np.arange(len(left)), self.lengths[left]):
             small, large = left[chunk], right[chunk]
             shared, covered = self._measure(small, large)
             similarity[chunk] = covered / (self.lengths[small] - (SHINGLE_WORDS - 1))
-            enough = np.interp(self.words[small], *COVERED)
-            within = np.interp(self.sizes[large] / self.sizes[small], *COVERED_WITHIN)
-            good[chunk] = (shared >= self.needed[small]) & (similarity[chunk] >= np.maximum(enough, within))
+            by_words = np.interp(self.words[small], *COVERAGE_BY_WORDS)
+            by_ratio = np.interp(self.sizes[large] / self.sizes[small], *COVERAGE_BY_RATIO)
+            good[chunk] = (shared >= self.needed[small]) & (similarity[chunk] >= np.maximum(by_words, by_ratio))
         return np.stack([left, right], axis=1)[good], similarity[good]
 
     def _measure(self, left: Ints, right: Ints) -> tuple[Ints, Ints]:
-        """Count, for pairs, the different shingles of the left one that the right one has, and the words in them."""
+        """For each pair, count the distinct shingles of `left` that `right` has, and the words that they cover."""
         lengths = self.lengths[left]
         places = _ranges(self.offsets[left], lengths)
         number = self.number[places]
@@ -294,20 +294,20 @@ class _Search:
         starts = np.cumsum(lengths) - lengths
         pair = np.arange(len(left))
         shared = np.add.reduceat(there & self.fresh[places], starts, dtype=np.int64)
-        # With its edges a document has RUN - 1 more words than shingles; a shingle covers RUN of them.
+        # With padding, a document has SHINGLE_WORDS - 1 more words than shingles; each covers SHINGLE_WORDS of them.
         words = np.zeros(len(places) + (SHINGLE_WORDS - 1) * len(left), dtype=bool)
         word = np.flatnonzero(there) + (SHINGLE_WORDS - 1) * np.repeat(pair, lengths)[there]
         for step in range(SHINGLE_WORDS):
             words[word + step] = True
         begin = starts + (SHINGLE_WORDS - 1) * pair
         for step in range(SHINGLE_WORDS - 1):
-            words[begin + step] = words[begin + lengths + step] = False  # the edges
+            words[begin + step] = words[begin + lengths + step] = False  # padding
         covered = np.add.reduceat(words, begin, dtype=np.int64)
         return shared, covered
 
 
 def _chunks(owner: Ints, costs: Ints) -> Iterator[slice]:
-    """Cut a sequence into slices of about BLOCK cost, never between elements of one owner; owners are sorted."""
+    """Cut a sequence into slices of about BLOCK cost, but not between elements of one owner; owners are sorted."""
     ends = np.cumsum(costs)
     start = 0
     while start < len(costs):
@@ -319,11 +319,10 @@ def _chunks(owner: Ints, costs: Ints) -> Iterator[slice]:
 
 
 def _number_shingles(hashes: Hashes, document: NDArray[np.int32]) -> tuple[NDArray[np.int32], Flags, Ints]:
-    """Give numbers to the shingles that more than one document has, from rare to common.
+    """Number the shingles that occur in more than one document, from rare to common.
 
-    Returns the number of every shingle (-1: in one document only), whether it is the first of its kind in its
-    document, and in how many documents the numbered ones are. Sorting is done by ranges of hashes, a block at a time,
-    on all cores.
+    Returns the number of every shingle (-1: in one document only), whether it is its first occurrence in its document,
+    and the document frequency of each number. Sorts by ranges of hashes, a block at a time, on all cores.
     """
     number = np.full(len(hashes), -1, dtype=np.int32)
     fresh = np.zeros(len(hashes), dtype=bool)
@@ -332,7 +331,7 @@ def _number_shingles(hashes: Hashes, document: NDArray[np.int32]) -> tuple[NDArr
 
     def number_range(part: int) -> Ints:
         places = np.flatnonzero(high_bits == part)
-        places = places[np.argsort(hashes[places], kind="stable")]  # equal hashes stay in the order of documents
+        places = places[np.argsort(hashes[places], kind="stable")]  # stable: equal hashes stay in document order
         here, owner = hashes[places], document[places]
         new_hash = np.ones(len(places), dtype=bool)
         new_hash[1:] = here[1:] != here[:-1]
@@ -341,9 +340,9 @@ def _number_shingles(hashes: Hashes, document: NDArray[np.int32]) -> tuple[NDArr
         fresh[places] = new_owner
         kind = np.cumsum(new_hash) - 1
         frequency = np.bincount(kind[new_owner])
-        several = frequency > 1
-        number[places] = np.where(several, np.cumsum(several) - 1, -1)[kind]
-        kept: Ints = frequency[several]
+        shared = frequency > 1
+        number[places] = np.where(shared, np.cumsum(shared) - 1, -1)[kind]
+        kept: Ints = frequency[shared]
         return kept
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -354,6 +353,6 @@ def _number_shingles(hashes: Hashes, document: NDArray[np.int32]) -> tuple[NDArr
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     for start in range(0, len(number), BLOCK):
-        several = np.flatnonzero(number[start : start + BLOCK] >= 0) + start
-        number[several] = rank[number[several] + before[high_bits[several]]]
+        shared = np.flatnonzero(number[start : start + BLOCK] >= 0) + start
+        number[shared] = rank[number[shared] + before[high_bits[shared]]]
     return number, fresh, frequency[order]

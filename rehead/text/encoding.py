@@ -1,14 +1,13 @@
-"""Texts to ids as a stream, with all cores at work and little in memory.
+"""Streaming tokenization on all cores, with bounded memory.
 
-Documents are gathered into batches of about a million characters, by length and not by number, and a long document
-is cut at spaces into parts that may go into several batches: `tokenizers` holds some hundred bytes per token while it
-works. Two batches are in its hands at any time, so that the cores stay busy while the ids of one are taken out, and
-the caller writes the last one and reads the next.
+Documents are collected into batches of about a million characters, and long documents are split at spaces into chunks,
+which may fall into different batches: `tokenizers` needs some hundred bytes per token while it works. Two batches are
+encoded concurrently, so that the cores stay busy while ids are extracted, written, and the next texts are read.
 
-Measured: a corpus of 2 GB (2 million documents, 400 million tokens) takes 0.36 GB at its peak
-(`test_two_gigabytes_are_encoded_in_less_than_one`), and six documents of 15 million characters take as much. File to
-store takes about a tenth longer than `encode_batch` of all texts at once (`bench/text.py`), which does not read, write,
-or take the ids out.
+Measured: a corpus of 2 GB (2 million documents, 400 million tokens) needs 0.36 GB at its peak
+(`test_two_gigabytes_are_encoded_in_less_than_one`), and so do six documents of 15 million characters. File to store
+takes about 10 % longer than `encode_batch` of all texts at once (`bench/text.py`), which neither reads nor writes, and
+does not extract the ids.
 """
 
 from __future__ import annotations
@@ -29,54 +28,54 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH_CHARACTERS = 1_000_000
-BATCH_CHUNKS = 20_000  # a short document costs more than its characters
+BATCH_CHUNKS = 20_000  # bounds the overhead per document where documents are short
 CHUNK_CHARACTERS = 100_000
 BATCHES_AT_ONCE = 2
 
 
 class Chunk(NamedTuple):
-    """A document, or a part of a long one."""
+    """A document, or a part of a long one, that is encoded separately."""
 
     text: str
     last: bool
-    "Whether the document ends with it."
+    "Whether it is the document's last chunk."
     document: Document
 
 
 class EncodedBatch(NamedTuple):
-    """Some documents, or parts of them, as ids."""
+    """Token ids of consecutive chunks."""
 
     ids: NDArray[Any]
-    "All of them in a row, with an end mark after each document."
+    "Concatenated, with an end-of-text token after each document."
     ends: NDArray[np.int64]
-    "Where in `ids` documents end, end mark included; the last one may go on in the next batch."
+    "Ends of documents in `ids`, after the end-of-text token; the last document may continue in the next batch."
     bytes_read: int
     "Bytes of the source that were read so far."
 
 
 def encode_stream(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedinteger[Any]]) -> Iterator[EncodedBatch]:
-    """Encode the documents in their order, batch after batch."""
+    """Encode the documents in order, and yield them in batches."""
     import numpy as np
 
     def encode(batch: list[Chunk], bytes_read: int) -> EncodedBatch:
-        pieces: list[list[int]] = []
+        runs: list[list[int]] = []
         ends: list[int] = []
         tokens = 0
-        for part, ids in zip(batch, _encode_batch(tokenizer, batch), strict=True):
-            pieces.append(ids)
+        for chunk, ids in zip(batch, _encode_batch(tokenizer, batch), strict=True):
+            runs.append(ids)
             tokens += len(ids)
-            if part.last:
-                pieces.append([tokenizer.eos])
+            if chunk.last:
+                runs.append([tokenizer.eos])
                 tokens += 1
                 ends.append(tokens)
         return EncodedBatch(
-            np.fromiter(chain.from_iterable(pieces), dtype, count=tokens), np.array(ends, np.int64), bytes_read
+            np.fromiter(chain.from_iterable(runs), dtype, count=tokens), np.array(ends, np.int64), bytes_read
         )
 
     running: deque[Future[EncodedBatch]] = deque()
     with ThreadPoolExecutor(BATCHES_AT_ONCE, "encode") as pool:
         try:
-            for batch in _batches(texts, _cuts_at_spaces(tokenizer)):
+            for batch in _batches(texts, _splits_at_spaces(tokenizer)):
                 running.append(pool.submit(encode, batch, texts.bytes_read))
                 if len(running) > BATCHES_AT_ONCE:
                     yield running.popleft().result()
@@ -87,13 +86,13 @@ def encode_stream(texts: Texts, tokenizer: Tokenizer, dtype: type[np.unsignedint
                 future.cancel()
 
 
-def _batches(texts: Texts, cuttable: bool) -> Iterator[list[Chunk]]:
+def _batches(texts: Texts, splittable: bool) -> Iterator[list[Chunk]]:
     batch: list[Chunk] = []
     characters = 0
     for document in texts:
-        for part in split_into_chunks(document) if cuttable else [Chunk(document.text, True, document)]:
-            batch.append(part)
-            characters += len(part.text)
+        for chunk in split_into_chunks(document) if splittable else [Chunk(document.text, True, document)]:
+            batch.append(chunk)
+            characters += len(chunk.text)
             if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_CHUNKS:
                 yield batch
                 batch, characters = [], 0
@@ -102,11 +101,11 @@ def _batches(texts: Texts, cuttable: bool) -> Iterator[list[Chunk]]:
 
 
 def split_into_chunks(document: Document) -> Iterator[Chunk]:
-    """Cut a long document into parts that are encoded one by one.
+    """Split a long document into chunks that are encoded separately.
 
-    A cut is before a single space between two words, where a tokenizer begins a new word anyway (one that does not is
-    given whole documents: see `_cuts_at_spaces`), so that the ids are those of the whole. Only a stretch of 100,000
-    characters without such a space is cut elsewhere.
+    It is split before a single space between two words, where most tokenizers start a new token anyway, so that the
+    ids are those of the whole text. (For other tokenizers documents are not split: see `_splits_at_spaces`.) Only
+    100,000 characters without such a space are split elsewhere.
     """
     text = document.text
     start = 0
@@ -121,10 +120,10 @@ def split_into_chunks(document: Document) -> Iterator[Chunk]:
     yield Chunk(text[start:], True, document)
 
 
-def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Try whether two parts of a text, cut before a space, have the ids of the whole text.
+def _splits_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Test whether a text that is split before a space gets the same ids as the whole text.
 
-    A tokenizer that puts a space before every text (`Prepend`, as some SentencePiece models have it) fails this.
+    Tokenizers that prepend a space to every text (`Prepend`, as in some SentencePiece models) fail this.
     """
     left, right = tokenizer.encode_batch(["the first words 12", " of a sentence"])
     return left + right == tokenizer.encode("the first words 12 of a sentence")
@@ -132,12 +131,12 @@ def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
 
 def _encode_batch(tokenizer: Tokenizer, batch: list[Chunk]) -> list[list[int]]:
     try:
-        return tokenizer.encode_batch([part.text for part in batch])
+        return tokenizer.encode_batch([chunk.text for chunk in batch])
     except UserError:
-        for part in batch:
-            if any("\ud800" <= character <= "\udfff" for character in part.text):
+        for chunk in batch:
+            if any("\ud800" <= character <= "\udfff" for character in chunk.text):
                 raise UserError(
-                    f"{location(part.document.source, part.document.line)}: half of a surrogate pair, which is no "
-                    "character. Repair the text, or remove the document."
+                    f"{location(chunk.document.source, chunk.document.line)}: contains a lone surrogate, which is not "
+                    "a valid character. Repair the text, or remove the document."
                 ) from None
         raise

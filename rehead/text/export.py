@@ -3,7 +3,7 @@
     unlabelled.txt     a document per line
     train.csv, valid.csv, test.csv     columns text and label
 
-The directory is written atomically: beside its target, then renamed.
+The directory is written atomically: to a temporary directory beside it, which is then renamed.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ class ExportOptions(CommonOptions):
 def export(options: ExportOptions) -> None:
     """Write the files and print how many documents each has."""
     replace = FILES if options.overwrite else None
-    check_overwrite(options.out, replace)  # before the work
-    split = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
-    write_split(split, options.out, overwrite=options.overwrite)
-    counts = (len(split.unlabelled), len(split.train), len(split.valid), len(split.test))
+    check_overwrite(options.out, replace)
+    splits = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
+    write_splits(splits, options.out, overwrite=options.overwrite)
+    counts = (len(splits.unlabelled), len(splits.train), len(splits.valid), len(splits.test))
     for file, count in zip(FILES, counts, strict=True):
         print(f"{options.out / file}: {count:,} documents")
     if not options.quiet:
-        print(f"{split.removed} reviews removed: exact or near duplicates of another.", file=sys.stderr)
+        print(f"{splits.removed} reviews removed as exact or near duplicates.", file=sys.stderr)
 
 
-def write_split(split: DatasetSplits, out: Path, *, overwrite: bool = False) -> None:
-    """Write the parts of a dataset to files."""
+def write_splits(splits: DatasetSplits, out: Path, *, overwrite: bool = False) -> None:
+    """Write the splits of a dataset to files."""
     with atomic_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{text}\n" for text in split.unlabelled)
+            file.writelines(f"{text}\n" for text in splits.unlabelled)
         for name in ("train", "valid", "test"):
-            _write_table(made / f"{name}.csv", getattr(split, name))
+            _write_table(made / f"{name}.csv", getattr(splits, name))
 
 
 def _write_table(path: Path, data: LabelledData) -> None:

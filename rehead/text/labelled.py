@@ -1,12 +1,12 @@
-"""Labelled text → `LabelledData`, in memory, with every label's name kept.
+"""Read labelled datasets into memory, as `LabelledData`.
 
-`labelled_files` says what a labelled set may be. In a class folder a file is an example, unless `--documents line` or
-`block` says otherwise. The text of a pair is its SentencePiece pieces put together again.
+`labelled_files` lists the supported layouts. In a class folder each file is an example, unless `--documents line` or
+`block` is given. The SentencePiece pieces of an `.spm` file are joined to text.
 
-Labels are strings from here on. A number keeps its name, and JSON's 1 and 1.0 are both `1`; true and false are
-`true` and `false`; white space around a name goes. The set is multi-label if any label is a list, or any string holds
-a `|` (`a|b`), unless `--single-label` is given: then every label is a set of names. An empty label is an error, or
-counted with `--skip-empty`; only the empty list `[]` means "none of the classes".
+Labels become strings: JSON's 1 and 1.0 are both `1`, true and false are `true` and `false`; surrounding white space is
+stripped. The dataset is multilabel if any label is a list or contains `|` (`a|b`), unless `--single-label` is given;
+then every example has a set of labels. An empty label is an error, or skipped and counted with `--skip-empty`; only the
+empty list `[]` means "none of the classes".
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from rehead.text.readers import kept_rows, read_rows
 from rehead.text.sources import InputPath, Source, check_options_apply, list_inputs
 from rehead.text.tables import Row, check_surrogates
 
-# (text, label, file, line) before it is known whether the set is multi-label; a list of labels is a tuple.
+# (text, label, file, line), before it is known whether the dataset is multilabel; a list of labels is a tuple.
 Raw = tuple[str, str | tuple[str, ...], str, int]
 
 
 def read_examples(
     paths: Iterable[InputPath] | InputPath, options: ReadOptions | None = None, *, check: bool = True
 ) -> LabelledData:
-    """Read labelled text.
+    """Read a labelled dataset.
 
-    With `check`, refuse what no classifier can be trained on (see `check_classes`), and options that apply to none of
-    the files (see `sources.check_options_apply`).
+    With `check`, refuse data that no classifier can be trained on (`check_classes`), and options that apply to none of
+    the files (`sources.check_options_apply`).
     """
     options = ReadOptions() if options is None else options
     check_values(options)
     skipped: Counter[str] = Counter()
-    parts = find_labelled_files(given := list_inputs(paths), options, skipped)
+    files = find_labelled_files(given := list_inputs(paths), options, skipped)
     if check:
-        check_options_apply({part.source.format for part in parts}, options)
-    raw = list(itertools.chain.from_iterable(_read_part(part, options, skipped) for part in parts))
+        check_options_apply({file.source.format for file in files}, options)
+    raw = list(itertools.chain.from_iterable(_read_file(file, options, skipped) for file in files))
     if not raw:
-        raise UserError(f"{', '.join(map(source_name, given))}: no example is left: all that was found is empty.")
+        raise UserError(f"{', '.join(map(source_name, given))}: all texts are empty, so there are no examples.")
     multilabel = not options.single_label and any(isinstance(label, tuple) or "|" in label for _, label, _, _ in raw)
     labels = [
         (label,) if isinstance(label, str) and not multilabel else _label_set(label, location(source, line))
@@ -65,13 +65,13 @@ def read_examples(
     return data
 
 
-def check_classes(data: LabelledData, *, alone: bool = False) -> None:
-    """Refuse a set with nothing to tell apart, or with a class whose only example cannot be in two parts.
+def check_classes(data: LabelledData, *, allow_single: bool = False) -> None:
+    """Require at least two classes, each with at least two examples, so that the data can be split.
 
-    `alone`: let a class with one example pass, as the part of a larger set may have it.
+    `allow_single`: accept classes with one example, as in a subset of a larger dataset.
     """
     counts = Counter(itertools.chain.from_iterable(data.labels))
-    files = list(dict.fromkeys(source for source, _ in data.sources)) or ["the labelled set"]
+    files = list(dict.fromkeys(source for source, _ in data.sources)) or ["the labelled data"]
     first = files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
     if not counts:
         raise UserError(f"{first}: no example has a label. Give at least two classes.")
@@ -81,7 +81,7 @@ def check_classes(data: LabelledData, *, alone: bool = False) -> None:
         raise UserError(f"{first}: {count}, {name!r}. Give at least two classes.")
     for labels, (source, line) in zip(data.labels, data.sources, strict=True):
         for name in labels:
-            if counts[name] == 1 and not alone:
+            if counts[name] == 1 and not allow_single:
                 raise UserError(
                     f"{location(source, line)}: the only example of the class {name!r}, so it cannot be in both the "
                     "training and the test set. Add examples of the class, or remove it."
@@ -89,7 +89,7 @@ def check_classes(data: LabelledData, *, alone: bool = False) -> None:
 
 
 def sort_names(names: set[str]) -> list[str]:
-    """Put class names in order: by value if all are numbers, else alphabetically."""
+    """Sort class names: numerically if all are numbers, else alphabetically."""
     try:
         values = {name: float(name) for name in names}
     except ValueError:
@@ -100,7 +100,7 @@ def sort_names(names: set[str]) -> list[str]:
 
 
 def label_name(value: object, at: str) -> str:
-    """Name one label; what is missing (null, NaN, nothing but space) is named by the empty string."""
+    """Convert a label to a string; a missing one (null, NaN, only white space) becomes the empty string."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
@@ -114,12 +114,12 @@ def label_name(value: object, at: str) -> str:
     raise UserError(f"{at}: a label is of type {type(value).__name__}. Give a string, a number, or a list of these.")
 
 
-def _read_part(part: LabelledFile, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
-    """Read one file, with its labels named; an empty one is an error, or counted, as the options say."""
-    source = part.source
-    if isinstance(part.labels, str):
+def _read_file(file: LabelledFile, options: ReadOptions, skipped: Counter[str]) -> Iterator[Raw]:
+    """Read the examples of a file; an empty label is an error, or skipped and counted, as the options say."""
+    source = file.source
+    if isinstance(file.labels, str):
         options = dataclasses.replace(options, documents=options.documents or "file")
-    for line, text, value in kept_rows(_rows(part, options), source, options, skipped):
+    for line, text, value in kept_rows(_rows(file, options), source, options, skipped):
         at = location(source.name, line, source.format)
         label = tuple(label_name(each, at) for each in value) if isinstance(value, list) else label_name(value, at)
         if options.single_label and isinstance(label, tuple):
@@ -139,8 +139,8 @@ def _only_label(labels: tuple[str, ...], at: str) -> str:
     return names[0] if names else ""
 
 
-def _rows(part: LabelledFile, options: ReadOptions) -> Iterator[Row]:
-    source, labels = part
+def _rows(labelled_file: LabelledFile, options: ReadOptions) -> Iterator[Row]:
+    source, labels = labelled_file
     if isinstance(labels, Path):
         yield from _paired_rows(source, labels, options)
         return
@@ -150,17 +150,17 @@ def _rows(part: LabelledFile, options: ReadOptions) -> Iterator[Row]:
 
 
 def _paired_rows(source: Source, labels: Path, options: ReadOptions) -> Iterator[Row]:
-    """Put lines of pieces and lines of labels side by side; blank lines at the end of either do not count."""
+    """Pair the lines of a text file with those of its label file; trailing blank lines are ignored."""
     by_line = dataclasses.replace(options, documents="line")
     with InputFile(source.path, source.name) as file:
-        texts = _without_blank_end([text for _, text, _ in read_rows(file, "spm", by_line)])
+        texts = _strip_blank_end([text for _, text, _ in read_rows(file, "spm", by_line)])
     with InputFile(labels, str(labels)) as file:
-        values = _without_blank_end([value for _, value, _ in read_rows(file, "txt", by_line)])
+        values = _strip_blank_end([value for _, value, _ in read_rows(file, "txt", by_line)])
     if len(texts) != len(values):
         longer = source.name if len(texts) > len(values) else str(labels)
         raise UserError(
-            f"{source.name} has {len(texts)} texts, but {labels} has {len(values)} labels: nothing goes with "
-            f"{location(longer, min(len(texts), len(values)) + 1)}. Give every line of one a line of the other."
+            f"{source.name} has {len(texts)} texts, but {labels} has {len(values)} labels: "
+            f"{location(longer, min(len(texts), len(values)) + 1)} has no counterpart. Line counts must agree."
         )
     for line, (text, value) in enumerate(zip(texts, values, strict=True), 1):
         yield line, text, value
@@ -169,11 +169,11 @@ def _paired_rows(source: Source, labels: Path, options: ReadOptions) -> Iterator
 def _label_set(label: str | tuple[str, ...], at: str) -> tuple[str, ...]:
     names = label if isinstance(label, tuple) else tuple(each.strip() for each in label.split("|"))
     if "" in names:
-        raise UserError(f"{at}: one of several labels is empty. Name it, or take it out.")
+        raise UserError(f"{at}: one of the labels is empty. Name it, or remove it.")
     return tuple(dict.fromkeys(names))
 
 
-def _without_blank_end(lines: list[str | None]) -> list[str | None]:
+def _strip_blank_end(lines: list[str | None]) -> list[str | None]:
     while lines and lines[-1] is None:
         lines.pop()
     return lines

@@ -1,11 +1,11 @@
-"""What the user named → the files with examples, and where the labels of each are.
+"""Find the labelled files in the paths that the user gave, and where their labels are.
 
-    a table                       csv, tsv, jsonl or parquet: in a column
-    a folder with subfolders      one subfolder per class: the subfolder's name
-    a folder without subfolders   the tables and the pairs in it; a glob likewise
-    X.review.spm and X.label      named by either file or as X: on the same line of the other file
+    a table                       csv, tsv, jsonl or parquet: labels in a column
+    a folder with subfolders      one subfolder per class: labels are the names of the subfolders
+    a folder without subfolders   the tables and the pairs of files in it; a glob likewise
+    X.review.spm and X.label      given by either file or as X: labels on the same lines of the other file
 
-What is none of these can still be read as text without labels: `detect_labels` tells, and says why.
+Anything else can still be read as unlabelled text: `detect_labels` decides, and gives the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rehead.text.sources import (
 )
 from rehead.text.tables import UnknownColumnError, list_columns
 
-PIECES, LABEL = (".review.spm", ".spm"), ".label"
+TEXT_ENDINGS, LABEL_ENDING = (".review.spm", ".spm"), ".label"
 
 
 class LabelledFile(NamedTuple):
@@ -44,48 +44,48 @@ class LabelledFile(NamedTuple):
 
     source: Source
     labels: Path | str | None = None
-    "A file with a label per line, or the label of all (a class folder); None: in the file itself."
+    "A file with one label per line, or the label of all examples (a class folder); None: a column of the file itself."
 
 
 class LabelDetection(NamedTuple):
-    """What is seen at a glance in what the user named."""
+    """Whether an input is a labelled dataset."""
 
     labelled: bool
     reason: str
-    "Why it is read without labels, in one line; empty if it is labelled, or holds nothing that could have labels."
+    "Why it is read as unlabelled, in one line; empty if it is labelled, or if its formats cannot have labels."
     formats: set[str]
-    "Of the files that are read, to tell which options apply to them: see `sources.check_options_apply`."
+    "Formats of its files, to check which options apply: see `sources.check_options_apply`."
 
 
 def detect_labels(given: InputPath, options: ReadOptions) -> LabelDetection:
-    """Tell whether what the user named is a labelled set; what is not can still be read as unlabelled text.
+    """Detect whether an input is a labelled dataset; if not, it can still be read as unlabelled text.
 
-    Standard input and pipes cannot be looked at by name, since they would be empty after: give what `sources.spool`
-    makes of them. By name, they are taken for labelled if a label column was named.
+    Standard input and pipes can be read only once, so they are not inspected: pass the result of `sources.spool`
+    instead. Given by name, they count as labelled if a label column was given.
     """
     check_values(options)
     (name,) = list_inputs(given)
     if not isinstance(name, Source) and is_stream(name):
         kind = options.input_format or ("txt" if name == "-" else format_of(name)) or "txt"
         return LabelDetection(kind in TABLES and options.label_column is not None, "", {kind})
-    parts = _labelled_files_in(name, options, Counter())
-    for part in parts:
-        bare = part.source if part.labels is None else None
-        if bare and (columns := _without_label(bare, options)) is not None:
-            what = "it" if bare.name == source_name(name) else f"all of {source_name(name)}"
-            why = f"{bare.name} has no label column (there are: {columns}), so {what} is read without labels."
-            return LabelDetection(False, why, _formats(name, options))
-    if not parts:
+    files = _labelled_files_in(name, options, Counter())
+    for file in files:
+        table = file.source if file.labels is None else None
+        if table and (columns := _columns_without_label(table, options)) is not None:
+            what = "it" if table.name == source_name(name) else f"all of {source_name(name)}"
+            reason = f"{table.name} has no label column (there are: {columns}), so {what} is read without labels."
+            return LabelDetection(False, reason, _formats(name, options))
+    if not files:
         return LabelDetection(False, "", _formats(name, options))
-    return LabelDetection(True, "", {part.source.format for part in parts})
+    return LabelDetection(True, "", {file.source.format for file in files})
 
 
 def _formats(given: str | Source, options: ReadOptions) -> set[str]:
     return {source.format for source in find_sources(given, options, Counter())}
 
 
-def _without_label(table: Source, options: ReadOptions) -> str | None:
-    """Look for a label column, without reading further than that: list the columns if it is none of them."""
+def _columns_without_label(table: Source, options: ReadOptions) -> str | None:
+    """List the columns of a table that has no label column; None if it has one. Reads the first row only."""
     with InputFile(table.path, table.name) as file:
         next(read_rows(file, table.format, options), None)
     try:
@@ -100,30 +100,30 @@ def _without_label(table: Source, options: ReadOptions) -> str | None:
 
 def find_labelled_files(names: list[str | Source], options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
     """Find all files with examples, each once."""
-    parts: list[LabelledFile] = []
+    files: list[LabelledFile] = []
     seen: set[Path] = set()
     for given in names:
         found = _labelled_files_in(given, options, skipped)
         if not found:
             raise _no_labels(given, options)
-        for part in found:
-            # A pair may have been named by both of its files, which is not naming a file twice.
-            again = isinstance(part.labels, Path) and part.source.path.resolve() in seen
-            if not again and part.source.is_new(seen, skipped):
-                parts.append(part)
-    return parts
+        for file in found:
+            # A pair may have been given by both of its files; that is not counted as "file named twice".
+            again = isinstance(file.labels, Path) and file.source.path.resolve() in seen
+            if not again and file.source.is_new(seen, skipped):
+                files.append(file)
+    return files
 
 
 def _labelled_files_in(given: str | Source, options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
-    """Find the files with examples in what the user named; none: it is text without labels."""
+    """Find the files with examples in one input; none if it is unlabelled text."""
     if given == "-" and (options.input_format or "txt") not in TABLES:
         return []
     given = spool(given, options)
     if isinstance(given, Source):
         return [LabelledFile(given)] if given.format in TABLES else []
     path = Path(given)
-    if part := _paired_file(path):
-        return [part]
+    if pair := _paired_file(path):
+        return [pair]
     if any(_pair(path)):
         return []
     if _has_subfolders(path):
@@ -136,43 +136,43 @@ def _labelled_files_in(given: str | Source, options: ReadOptions, skipped: Count
 
 
 def _choose_files(files: list[Path], options: ReadOptions, skipped: Counter[str]) -> list[LabelledFile]:
-    """Choose the tables and the pairs, each pair once, and count the rest."""
-    parts: dict[Path, LabelledFile] = {}
+    """Choose the tables and the pairs, each pair once, and count the other files as skipped."""
+    chosen: dict[Path, LabelledFile] = {}
     for file in files:
         pair = _pair(file) if options.input_format in (None, "spm") else (None, None)
         if file in pair:
-            if part := _paired_file(file):
-                parts[part.source.path] = part
+            if paired := _paired_file(file):
+                chosen[paired.source.path] = paired
             else:
                 skipped["half of a pair"] += 1
         elif (options.input_format or format_of(file.name)) in TABLES:
-            parts[file] = LabelledFile(file_source(str(file), options))
+            chosen[file] = LabelledFile(file_source(str(file), options))
         else:
             count_unknown(file, skipped)
-    return list(parts.values())
+    return list(chosen.values())
 
 
 def _no_labels(given: str | Source, options: ReadOptions) -> UserError:
-    """Say what is wrong with something that holds no labels."""
+    """Explain why an input has no labels."""
     name = source_name(given)
     if not isinstance(given, Source):
         pieces, labels = _pair(Path(given))
         if half := pieces or labels:
-            other = half.with_name(_stem(half)[0] + (LABEL if pieces else PIECES[0]))
-            return UserError(f"{half}: belongs with {other}, which is not there. Put it there, or leave {half} out.")
+            other = half.with_name(_stem(half)[0] + (LABEL_ENDING if pieces else TEXT_ENDINGS[0]))
+            return UserError(f"{half}: needs {other}, which does not exist. Add it, or leave {half} out.")
         if not is_stream(given) and list_files(given, Counter()) is not None:
             return UserError(
-                f"{name}: no labelled text in it. "
+                f"{name}: contains no labelled text. "
                 f"Give {', '.join(TABLES)}, a subfolder for each class, or X.review.spm with X.label."
             )
     return UserError(
-        f"{name}: {options.input_format or format_of(name)} does not do here: "
-        f"give {', '.join(TABLES)}, or say --input-format."
+        f"{name}: {options.input_format or format_of(name)} files have no labels. "
+        f"Give {', '.join(TABLES)}, or set --input-format."
     )
 
 
 def source_name(given: str | Source) -> str:
-    """Name what was given, for messages."""
+    """Name of an input, for messages."""
     return given.name if isinstance(given, Source) else given
 
 
@@ -188,24 +188,24 @@ def _paired_file(given: Path) -> LabelledFile | None:
 
 
 def _pair(given: Path) -> tuple[Path | None, Path | None]:
-    """Find the file of pieces and that of labels, if the name is one of theirs or their stem."""
+    """Find the text file and the label file of a pair, given either of them or their stem."""
     stem, ending = _stem(given)
     if not stem or (not ending and file_mode(given)):
         return None, None
-    return _beside(given, stem, PIECES), _beside(given, stem, [LABEL])
+    return _beside(given, stem, TEXT_ENDINGS), _beside(given, stem, [LABEL_ENDING])
 
 
 def _stem(given: Path) -> tuple[str, str]:
-    """Split the name of one of a pair's files: `train.review.spm.gz` → train, .review.spm."""
+    """Split the name of a file of a pair: `train.review.spm.gz` → train, .review.spm."""
     name = given.name
     for compressed in COMPRESSED:
         name = name.removesuffix(compressed)
-    ending = next((each for each in (*PIECES, LABEL) if name.endswith(each)), "")
+    ending = next((each for each in (*TEXT_ENDINGS, LABEL_ENDING) if name.endswith(each)), "")
     return name.removesuffix(ending), ending
 
 
 def _beside(given: Path, stem: str, endings: Sequence[str]) -> Path | None:
-    """Find the first of the files stem + ending that is there, compressed or not."""
+    """Find the first existing file of stem + ending, compressed or not."""
     paths = (given.with_name(stem + ending + more) for ending in endings for more in ("", *COMPRESSED))
     return next((path for path in paths if stat.S_ISREG(file_mode(path))), None)
 
@@ -217,15 +217,15 @@ def _find_classes(folder: Path, options: ReadOptions, skipped: Counter[str]) -> 
     inside = [{each.name for each in list_visible(entry, Counter()) if each.is_dir()} for entry in classes]
     if len(classes) > 1 and inside[0] and all(names == inside[0] for names in inside):
         raise UserError(
-            f"{folder}: its subfolders all hold the same subfolders, so they look like parts, not classes. "
+            f"{folder}: its subfolders all have the same subfolders, so they look like splits, not classes. "
             f"Name one of them, such as {classes[0]}."
         )
     if len(entries) > len(classes):
         skipped["file beside the class folders"] += len(entries) - len(classes)
-    parts: list[LabelledFile] = []
+    files: list[LabelledFile] = []
     for entry in classes:
         sources = walk_folder(entry, options, skipped)
         if not sources:
             raise UserError(f"{entry}: no text in this class folder. Add examples, or remove it.")
-        parts += [LabelledFile(source, entry.name) for source in sources]
-    return parts
+        files += [LabelledFile(source, entry.name) for source in sources]
+    return files

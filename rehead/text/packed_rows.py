@@ -1,17 +1,17 @@
-"""Rows for language modelling: a corpus as one long text, cut into pieces of the same length, without padding.
+"""Packed sequences for language modelling: the concatenated corpus, cut into rows of equal length without padding.
 
-    documents   a a a . b b . c c c c c .        (. is the end mark)
-    rows of 4   a a a .|b b . c|c c c c|(.)      the last one is too short: it is lost, in this epoch
-    segments    0 0 0 0|0 0 0 1|0 0 0 0          which document of the row
+    documents   a a a . b b . c c c c c .        (. is the end-of-text token)
+    rows of 4   a a a .|b b . c|c c c c|(.)      the last one is too short: it is dropped in this epoch
+    segments    0 0 0 0|0 0 0 1|0 0 0 0          index of the document within the row
 
-The text is a ring that every epoch opens at another place, so that rows begin elsewhere and something else is lost:
-always less than a row. Rows are then taken in a shuffled order (`rehead.text.order`).
+The corpus is treated as a ring that each epoch starts at another offset, so that rows start elsewhere and other tokens
+are dropped: always less than a row. The rows are shuffled (`rehead.text.order`).
 
-The order of the documents inside the ring stays that of the corpus. Shuffling them too would take an index of all
-documents for every epoch, and a random read for every document instead of one per row.
+Documents stay in corpus order within the ring. Shuffling them too would need an index of all documents for every
+epoch, and a random read per document instead of one per row.
 
-A row is read with one token more than its length, since next-token prediction needs it: `ids[:, :-1]` are the inputs
-and `ids[:, 1:]` the targets. As inputs, and as targets too, the rows of an epoch have every token once.
+A row has one token more than its length, for next-token prediction: `ids[:, :-1]` are the inputs and `ids[:, 1:]` the
+targets. In an epoch each token is an input once, and a target once.
 
 Measured: 64 rows of 256 in 1 ms, 16 million tokens per second.
 """
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 class RowBatch(NamedTuple):
-    """Some rows of a corpus."""
+    """A batch of packed rows."""
 
     ids: NDArray[np.int64]
     "(batch, time + 1)"
     segments: NDArray[np.int64]
-    "Which document of its row a token belongs to, from 0; an end mark belongs to what it ends. (batch, time + 1)"
+    "Index of a token's document within its row, from 0; the end-of-text token included. (batch, time + 1)"
 
 
 class PackedRows:
-    """The rows of a store, `time` inputs each. `len` is the number of rows in an epoch."""
+    """Packed rows of a store, with `time` inputs each. `len` is the number of rows per epoch."""
 
     def __init__(self, store: Store, time: int, seed: int) -> None:
         self.store, self.time, self.seed = store, time, seed
         self.tokens = int(store.offsets[-1])
         if time < 1:
-            raise UserError(f"A row of {time} tokens is none. Choose 1 or more.")
+            raise UserError(f"A row of {time} tokens is not possible. Choose 1 or more.")
         if self.tokens < time:
             raise UserError(
                 f"The text has {self.tokens:,} tokens, fewer than a row of {time:,}. Give more text, or shorter rows "
@@ -57,12 +57,12 @@ class PackedRows:
     def __len__(self) -> int:
         return self.tokens // self.time
 
-    def at(self, places: NDArray[np.int64]) -> RowBatch:
-        """Read the rows at some places of the endless sequence of epochs."""
-        epochs, positions = np.divmod(places, len(self))
+    def at(self, indices: NDArray[np.int64]) -> RowBatch:
+        """Read the rows at some indices of the endless sequence of epochs (see `order.step_indices`)."""
+        epochs, positions = np.divmod(indices, len(self))
         rows = shuffled(positions, len(self), self.seed, Stream.ROW_ORDER, epochs)
-        opened = random_bits(self.seed, Stream.ROW_START, epochs) % np.uint64(self.tokens)
-        starts = opened.astype(np.int64) + rows * self.time
+        offsets = random_bits(self.seed, Stream.ROW_START, epochs) % np.uint64(self.tokens)
+        starts = offsets.astype(np.int64) + rows * self.time
         at = (starts[:, None] + np.arange(self.time + 1)) % self.tokens  # (batch, time + 1)
         documents = np.searchsorted(self.store.offsets, at, side="right") - 1
         begins = self.store.offsets[documents] == at

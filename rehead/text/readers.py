@@ -1,23 +1,23 @@
-r"""Unlabelled text, streamed: whatever files the user has → `Document`s.
+r"""Stream unlabelled documents from files of any supported format.
 
     texts = Texts(["reviews/", "more/*.csv.gz"], ReadOptions(skip_empty=True))
     for document in texts: ...
 
-A corpus is never in memory: what is held is a chunk of 64 KB, or one document if that is longer, and no document may be
-longer than `--max-document-mb`; reading a 2 GB text file takes 18 MB in all. A `Texts` can be read again and again,
-standard input included.
+Memory is bounded: one chunk of 64 KB, or one document if that is longer, and no document may be longer than
+`--max-document-mb`; reading a 2 GB text file takes 18 MB in total. A `Texts` can be iterated repeatedly, even if it
+reads standard input.
 
-On one core, movie reviews of 1.3 KB come as documents at 590 MB/s from .txt, 220 from .txt.zst, 190 from .parquet and
-about 145 from .txt.gz, .csv and .jsonl; French ones of 0.5 KB at 280 MB/s from .txt. Making a document costs about a
-microsecond, so that lines of 100 bytes come at 120 MB/s.
+Throughput on one core: movie reviews of 1.3 KB are read at 590 MB/s from .txt, 220 from .txt.zst, 190 from .parquet and
+about 145 from .txt.gz, .csv and .jsonl; French ones of 0.5 KB at 280 MB/s from .txt. Creating a document takes about
+a microsecond, so lines of 100 bytes are read at 120 MB/s.
 
-A plain text file is cut into documents by `--documents`:
+`--documents` says what a document is in a plain-text file:
 
-    line    every line; a blank one is an empty document, except at the end of the file
-    block   lines up to a blank line, joined by `\n`
-    file    all of it, without the line ends at its end
+    line    each line; a blank one is an empty document, except at the end of the file
+    block   consecutive lines up to a blank line, joined by `\n`
+    file    the whole file, without trailing line ends
 
-An `.spm` file has a document per line, cut into SentencePiece pieces, which are put together again.
+An `.spm` file has one document per line, as SentencePiece pieces, which are joined to text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rehead.text.tables import Row, csv_rows, json_rows, parquet_rows
 
 
 class Texts:
-    """The documents of some files: re-iterable, streaming, in a stable order. One iteration at a time."""
+    """The documents of some files: a re-iterable stream in a stable order. Only one iteration at a time."""
 
     def __init__(
         self, paths: Iterable[InputPath] | InputPath, options: ReadOptions | None = None, *, check: bool = True
@@ -43,22 +43,22 @@ class Texts:
         """Find the files. With `check`, refuse options that apply to none of them (`sources.check_options_apply`)."""
         self.options = ReadOptions() if options is None else options
         check_values(self.options)
-        self._left_out: Counter[str] = Counter()
-        self.files = find_sources(paths, self.options, self._left_out)
-        "What will be read, in this order."
+        self._skipped_files: Counter[str] = Counter()
+        self.files = find_sources(paths, self.options, self._skipped_files)
+        "The files, in reading order."
         if check:
             check_options_apply({source.format for source in self.files}, self.options)
-        self.skipped = Counter(self._left_out)
-        "Reason → how often, for what the last iteration left out: see `documents.describe_skipped`."
+        self.skipped = Counter(self._skipped_files)
+        "Number of items that the last iteration skipped, by reason: see `documents.describe_skipped`."
         self.total_bytes = sum(source.size for source in self.files)
-        "Bytes on disk, compressed files as they are."
+        "Bytes on disk (compressed size)."
         self._finished_bytes = 0
-        self._reading: InputFile | None = None
+        self._open_file: InputFile | None = None
 
     @property
     def bytes_read(self) -> int:
-        """How many of `total_bytes` the current iteration has used."""
-        return self._finished_bytes + (self._reading.position if self._reading else 0)
+        """Number of bytes, out of `total_bytes`, that the current iteration has consumed."""
+        return self._finished_bytes + (self._open_file.position if self._open_file else 0)
 
     def __iter__(self) -> Iterator[Document]:
         anything = False
@@ -67,31 +67,31 @@ class Texts:
                 anything = True
                 yield Document(text, source.name, line)
         if not anything:
-            raise UserError(f"{self.files[0].name}: no text is left: all that was found is empty.")
+            raise UserError(f"{self.files[0].name}: all texts are empty.")
 
     def each_file(self, *, all_columns: bool = False) -> Iterator[tuple[Source, Iterator[Row]]]:
-        """Give every file with its rows, empty ones and blank lines among them; `all_columns` as in `read_rows`."""
-        self.skipped = Counter(self._left_out)
+        """Yield every file with its rows, including empty ones and blank lines; `all_columns` as in `read_rows`."""
+        self.skipped = Counter(self._skipped_files)
         self._finished_bytes = 0
         for source in self.files:
-            with InputFile(source.path, source.name) as self._reading:
-                yield source, read_rows(self._reading, source.format, self.options, all_columns=all_columns)
-            self._reading = None
+            with InputFile(source.path, source.name) as self._open_file:
+                yield source, read_rows(self._open_file, source.format, self.options, all_columns=all_columns)
+            self._open_file = None
             self._finished_bytes += source.size
 
     def fingerprint(self) -> str:
-        """Hash of the files' contents and of the options that change what is read out of them."""
+        """SHA-256 of the files' contents and of the options that affect how they are read."""
         digest = hashlib.sha256()
         for source in self.files:
-            digest.update(repr((source.format, source.size, *_what_counts(source.format, self.options))).encode())
+            digest.update(repr((source.format, source.size, *_relevant_options(source.format, self.options))).encode())
             with InputFile(source.path, source.name) as file:
                 for chunk in iter(lambda: file.raw.read(CHUNK), b""):
                     digest.update(chunk)
         return digest.hexdigest()
 
 
-def _what_counts(kind: str, options: ReadOptions) -> tuple[object, ...]:
-    """List the options that change what is read out of a file of this format."""
+def _relevant_options(kind: str, options: ReadOptions) -> tuple[object, ...]:
+    """List the options that affect how a file of this format is read."""
     if kind == "txt":
         return options.skip_empty, options.documents or "line"
     if kind in ("csv", "tsv"):
@@ -104,9 +104,9 @@ def _what_counts(kind: str, options: ReadOptions) -> tuple[object, ...]:
 def read_rows(
     file: InputFile, kind: str, options: ReadOptions, *, labelled: bool = False, all_columns: bool = False
 ) -> Iterator[Row]:
-    """Read a file of any format, as rows of (line, text, label); without `labelled`, the label is None.
+    """Read a file of any format as rows of (line, text, label); without `labelled`, the label is None.
 
-    With `all_columns`, all columns of the row stand in the place of the label; plain text has one, called text.
+    With `all_columns`, a dict of all columns takes the place of the label; plain text has one column, `text`.
     """
     if kind in ("csv", "tsv"):
         return csv_rows(file, options, kind, labelled=labelled, all_columns=all_columns)
@@ -119,7 +119,7 @@ def read_rows(
 
 
 def _text_rows(file: InputFile, kind: str, options: ReadOptions) -> Iterator[Row]:
-    """Read plain text, cut into documents as the options say."""
+    """Read plain text, split into documents as the options say."""
     if kind == "spm":
         return ((line, text and join_pieces(text), None) for line, text, _ in _line_rows(file, options))
     if options.documents == "block":
@@ -132,9 +132,9 @@ def _text_rows(file: InputFile, kind: str, options: ReadOptions) -> Iterator[Row
 def kept_rows(
     rows: Iterator[Row], source: Source, options: ReadOptions, skipped: Counter[str]
 ) -> Iterator[tuple[int, str, Any]]:
-    """Pass on the rows that have a text. An empty one is an error, or counted, as the options say.
+    """Yield the rows with non-empty text. An empty text is an error, or skipped and counted, as the options say.
 
-    Blank lines at the end of a file are no rows at all. A file without any row counts as empty too.
+    Trailing blank lines are ignored. A file without any row counts as empty.
     """
     blank_at = blanks = rows_seen = 0
     for line, text, label in rows:
@@ -144,22 +144,20 @@ def kept_rows(
             blanks += 1
             continue
         if blanks:
-            _leave_out(source, blank_at, blanks, options, skipped)
+            _skip_empty(source, blank_at, blanks, options, skipped)
             blank_at = blanks = 0
         if not text or text.isspace():
-            _leave_out(source, line, 1, options, skipped)
+            _skip_empty(source, line, 1, options, skipped)
         else:
             yield line, text, label
     if rows_seen == blanks:
         if not options.skip_empty:
-            raise UserError(
-                f"{source.name}: there is no text in it. Leave it out, or pass over such files with --skip-empty."
-            )
+            raise UserError(f"{source.name}: the file is empty. Leave it out, or skip empty files with --skip-empty.")
         skipped["empty file"] += 1
 
 
 def join_pieces(line: str) -> str:
-    """Put SentencePiece pieces, separated by spaces, together: `▁the ▁cat s` → `the cats`."""
+    """Join SentencePiece pieces that are separated by spaces: `▁the ▁cat s` → `the cats`."""
     return line.replace(" ", "").replace("▁", " ").strip()
 
 
@@ -201,14 +199,14 @@ def _file_rows(file: InputFile, options: ReadOptions) -> Iterator[Row]:
 def _too_long(name: str, line: int, unit: str, options: ReadOptions) -> UserError:
     return UserError(
         f"{location(name, line)}: the {unit} is longer than {options.max_document_mb:g} MB. "
-        "Cut it into documents (see --documents), or allow longer ones with --max-document-mb."
+        "Split it into documents (see --documents), or raise the limit with --max-document-mb."
     )
 
 
-def _leave_out(source: Source, line: int, count: int, options: ReadOptions, skipped: Counter[str]) -> None:
+def _skip_empty(source: Source, line: int, count: int, options: ReadOptions, skipped: Counter[str]) -> None:
     if not options.skip_empty:
-        advice = "Drop such texts with --skip-empty"
+        advice = "Skip empty texts with --skip-empty"
         if source.format == "txt" and options.documents in (None, "line"):
-            advice += "; if blank lines separate documents, say --documents block"
+            advice += "; if blank lines separate documents, give --documents block"
         raise UserError(f"{location(source.name, line, source.format)}: empty text. {advice}.")
     skipped["empty text"] += count

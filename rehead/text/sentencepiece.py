@@ -1,22 +1,22 @@
-"""A SentencePiece model, with the dictionary it was used with, as a `Tokenizer`.
+"""Convert a SentencePiece model, with its fairseq dictionary, to a `Tokenizer`.
 
-    sentencepiece.french.model     pieces with scores, and how text is normalised: a protocol buffer
+    sentencepiece.french.model     pieces with scores, and normalisation rules: a protocol buffer
     dict.txt                       a piece and a count per line; line k (from 0) has the id 4 + k
 
-The ids are `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the dictionary in its order (or, without one, the model's
-pieces in theirs). The result is an ordinary `tokenizer.json` that cuts raw text as SentencePiece does: the same
-normalisation, spaces written as `▁`, merges (BPE) or scores (unigram) out of the model.
+The ids are `<s>` 0, `<pad>` 1, `</s>` 2, `<unk>` 3, then the dictionary in order (or, without one, the model's pieces
+in order). The result is an ordinary `tokenizer.json` that tokenizes raw text as SentencePiece does: same normalisation,
+`▁` for spaces, merges (BPE) or scores (unigram) from the model.
 
-The few fields that matter are read straight out of the protocol buffer, in the forty lines of `read_model`: no package
-is needed for it. The `sentencepiece` package is the reference in the tests. The 2,000 French book reviews of
-Webis-CLS-10 all come out as the package cuts them. So do raw French reviews, but for 3 of 89,640: a letter of more than
-three bytes with a combining accent (a mathematical 𝑒 with ´) is composed by SentencePiece and not by `tokenizers`.
+The few fields needed are parsed from the protocol buffer in the forty lines of `read_model`, without a dependency. The
+`sentencepiece` package is the reference in the tests. All 2,000 French book reviews of Webis-CLS-10 get the same pieces
+as from the package. So do raw French reviews, except 3 of 89,640: a letter of more than three bytes with a combining
+accent (a mathematical 𝑒 with ´) is composed by SentencePiece and not by `tokenizers`.
 
-A run of characters that the dictionary lacks becomes one `<unk>`, as in SentencePiece, and does not come back.
+A run of characters that are not in the dictionary becomes one `<unk>`, as in SentencePiece, and cannot be decoded.
 
-Where dictionary and model disagree, the tokenizer's `notes` say so: a piece that only the dictionary has keeps its id
-and never comes out; a piece that only the model has gets no id, and text is cut into the others. User-defined symbols
-are marks, and text is only ever text: they have their ids and do not come out of it, which is also said.
+Where dictionary and model disagree, the tokenizer's `notes` say so: a piece that is only in the dictionary keeps its id
+and is never produced; a piece that is only in the model gets no id, and text is split into others. User-defined symbols
+are special tokens: they keep their ids but are never produced from text, which is noted too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from rehead.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, read_bytes
 
 SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 SPACE = "▁"
-NEVER = -1000.0  # the score of a unigram piece that is not to come out: others are at about -3 to -20
+NEVER = -1000.0  # score of a unigram piece that must not be produced; others have about -3 to -20
 
 
 class Type(IntEnum):
-    """What a piece is, by its number in the file."""
+    """Type of a piece, as numbered in the protocol buffer."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -49,7 +49,7 @@ class Type(IntEnum):
 
 @dataclass
 class SentencePieceModel:
-    """What we read of a SentencePiece model. The defaults are those of its protocol buffer."""
+    """The fields of a SentencePiece model that are used. The defaults are those of its protocol buffer."""
 
     pieces: dict[str, tuple[float, Type]] = field(default_factory=dict)
     "Piece → (score, type), in the model's order."
@@ -58,20 +58,20 @@ class SentencePieceModel:
     space_at_end: bool = False
     byte_fallback: bool = False
     charsmap: bytes = b""
-    "How characters are normalised, precompiled."
+    "Precompiled normalisation rules."
     dummy_prefix: bool = True
     remove_extra_spaces: bool = True
     escape_spaces: bool = True
 
 
 def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:
-    """Make a tokenizer out of a `.model` file and its `dict.txt`."""
+    """Create a tokenizer from a `.model` file and its `dict.txt`."""
     path = Path(model)
     spec = read_model(read_bytes(path, "SentencePiece model"), str(path))
     if spec.algorithm not in (1, 2):
-        raise UserError(f"{path}: only unigram and BPE models can be read, not words or characters.")
+        raise UserError(f"{path}: only unigram and BPE models are supported, not word or character models.")
     if spec.space_at_end or not spec.escape_spaces:
-        raise UserError(f"{path}: models that mark spaces at the end of a word, or not at all, cannot be read.")
+        raise UserError(f"{path}: models that treat white space as a suffix, or do not escape it, are not supported.")
 
     usable = {
         piece: score
@@ -81,47 +81,49 @@ def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) ->
     listed = list(usable) if dict_txt is None else read_dictionary(Path(dict_txt))
     notes = []
     if only_listed := [piece for piece in listed if piece not in usable]:
-        notes.append(f"{dict_txt}: {_some(only_listed)} not in {path}: they keep their ids and never come out.")
+        notes.append(f"{dict_txt}: {_some(only_listed)} not in {path}: they keep their ids and are never produced.")
     if only_usable := sorted(usable.keys() - set(listed)):
-        notes.append(f"{path}: {_some(only_usable)} not in {dict_txt}: they get no id, text is cut into the others.")
-    if marks := [piece for piece, (_, kind) in spec.pieces.items() if kind is Type.USER_DEFINED]:
-        notes.append(f"{path}: {_some(marks)} user-defined symbols: they keep their ids, text is cut without them.")
+        notes.append(f"{path}: {_some(only_usable)} not in {dict_txt}: they get no ids, text is split into others.")
+    if user_defined := [piece for piece, (_, kind) in spec.pieces.items() if kind is Type.USER_DEFINED]:
+        notes.append(
+            f"{path}: {_some(user_defined)} user-defined symbols: they keep their ids, but text never produces them."
+        )
     return Tokenizer(_assemble(spec, [*SPECIAL_TOKENS, *listed]), name=str(path), notes=notes)
 
 
 def read_dictionary(path: Path) -> list[str]:
-    """Read the pieces of a `dict.txt`, in their order."""
+    """Read the pieces of a `dict.txt`, in order."""
     pieces: dict[str, int] = {}
     try:
         text = read_bytes(path, "dictionary").decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}). Give the dict.txt of the model.") from None
-    # Only "\n" ends a line: characters that Python also takes for a line end are pieces.
+    # Only "\n" ends a line: other characters that str.splitlines would split at can be pieces.
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         piece, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not piece or not count.rstrip("\r").isdigit():
             raise UserError(f"{path} line {number}: expected a piece, a space and a count. Give the model's dict.txt.")
         if piece in SPECIAL_TOKENS:
-            raise UserError(f"{path} line {number}: {piece} has its own id before the list. Remove the line.")
+            raise UserError(f"{path} line {number}: {piece} is a special token and has an id already. Remove the line.")
         if piece in pieces:
-            raise UserError(f"{path} line {number}: {piece!r} was on line {pieces[piece]} already. Remove one of them.")
+            raise UserError(f"{path} line {number}: {piece!r} is already on line {pieces[piece]}. Remove one of them.")
         pieces[piece] = number
     return list(pieces)
 
 
 def read_model(data: bytes, name: str) -> SentencePieceModel:
-    """Read the fields that matter out of the protocol buffer; `name` is for messages."""
+    """Parse the fields needed from the protocol buffer; `name` is for messages."""
     spec = SentencePieceModel()
     try:
         for number, value in _fields(data):
             if number == 1:
                 entry = dict(_fields(value))
                 spec.pieces[entry[1].decode()] = (entry.get(2, 0.0), Type(entry.get(3, 1)))
-            elif number == 2:  # how it was trained
+            elif number == 2:  # trainer_spec
                 trainer = dict(_fields(value))
                 spec.algorithm = trainer.get(3, 1)
                 spec.space_at_end, spec.byte_fallback = bool(trainer.get(24, 0)), bool(trainer.get(35, 0))
-            elif number == 3:  # how text is normalised
+            elif number == 3:  # normalizer_spec
                 rules = dict(_fields(value))
                 spec.charsmap = rules.get(2, b"")
                 spec.dummy_prefix, spec.remove_extra_spaces = bool(rules.get(3, 1)), bool(rules.get(4, 1))
@@ -134,7 +136,7 @@ def read_model(data: bytes, name: str) -> SentencePieceModel:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Walk through a protocol-buffer message: (field number, value), where a value is an int, a float or bytes."""
+    """Yield the fields of a protocol-buffer message: (field number, value), where a value is int, float or bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -172,7 +174,7 @@ def _assemble(spec: SentencePieceModel, tokens: list[str]) -> Any:  # noqa: ANN4
     from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
     ids = {token: number for number, token in enumerate(tokens)}
-    comes_out = {
+    produced = {
         token: spec.pieces[token][0]
         for token in tokens[len(SPECIAL_TOKENS) :]
         if token in spec.pieces and spec.pieces[token][1] is Type.NORMAL
@@ -181,33 +183,33 @@ def _assemble(spec: SentencePieceModel, tokens: list[str]) -> Any:  # noqa: ANN4
         inner = tokenizers.Tokenizer(
             models.BPE(
                 vocab=ids,
-                merges=_merges(comes_out),
+                merges=_merges(produced),
                 unk_token=UNK,
                 fuse_unk=True,
                 byte_fallback=spec.byte_fallback,
             )
         )
     else:
-        scored = [(token, comes_out.get(token, NEVER)) for token in tokens]
+        scored = [(token, produced.get(token, NEVER)) for token in tokens]
         inner = tokenizers.Tokenizer(models.Unigram(scored, ids[UNK], byte_fallback=spec.byte_fallback))
 
     steps: list[Any] = [normalizers.Precompiled(spec.charsmap)] if spec.charsmap else []
     if spec.remove_extra_spaces:
         steps.append(normalizers.Replace(Regex(r"\A +| +\z|(?<= ) +"), ""))
     inner.normalizer = normalizers.Sequence(steps)
-    # Words can be cut apart, which is what makes caching them pay, unless there are pieces of several words.
-    apart = not any(SPACE in piece.lstrip(SPACE) for piece in comes_out)
+    # Splitting into words first lets `tokenizers` cache them; it is not possible if pieces span several words.
+    split = not any(SPACE in piece.lstrip(SPACE) for piece in produced)
     scheme = "always" if spec.dummy_prefix else "never"
-    inner.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=apart)
-    joined = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme)
-    inner.decoder = decoders.Sequence([decoders.ByteFallback(), joined]) if spec.byte_fallback else joined
+    inner.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=split)
+    metaspace = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme)
+    inner.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace]) if spec.byte_fallback else metaspace
     user_defined = [token for token in tokens if token in spec.pieces and spec.pieces[token][1] is Type.USER_DEFINED]
     inner.add_special_tokens([*SPECIAL_TOKENS, *user_defined])
     return inner
 
 
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
-    """List what SentencePiece's BPE may join, in the order it prefers: any two pieces that make up a third."""
+    """List the merges of SentencePiece's BPE by priority: all pairs of pieces whose concatenation is a piece."""
     found = []
     for piece, score in scores.items():
         for cut in range(1, len(piece)):

@@ -1,13 +1,13 @@
-"""A corpus as ids on disk: encoded once, then memory-mapped.
+"""A tokenized corpus on disk: encoded once, then memory-mapped.
 
     STORE/
-      ids.bin        every document's ids, each followed by the end mark: uint16, or uint32 for a large vocabulary
-      offsets.bin    int64; document i is ids[offsets[i] : offsets[i + 1]], end mark included
+      ids.bin        ids of all documents, an end-of-text token after each: uint16, or uint32 for a large vocabulary
+      offsets.bin    int64; document i is ids[offsets[i] : offsets[i + 1]], including the end-of-text token
       store.json     format version, fingerprint of source and tokenizer, counts, sizes and sha256 of the files
 
-A store is there whole or not at all: it is written beside its place, synced, and renamed. It is used again when its
-fingerprint fits and its files are what was written (their sha256 is checked: a second per gigabyte), and made again
-otherwise. Of several processes that want the same store one makes it, and the others wait and use it.
+A store is written atomically. It is reused if its fingerprint matches and the SHA-256 of its files is right (checking
+takes a second per gigabyte); otherwise it is rebuilt. If several processes need the same store, one builds it while the
+others wait for a lock.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ IDS, OFFSETS, DESCRIPTION = "ids.bin", "offsets.bin", "store.json"
 
 
 class TokenStore:
-    """A corpus as ids: `store[i]` is a document, `store.ids` is all of it in one row."""
+    """A tokenized corpus: `store[i]` are the ids of a document, `store.ids` those of all documents, concatenated."""
 
     def __init__(self, directory: Path, description: dict[str, Any]) -> None:
-        """Map the files; use `TokenStore.open`."""
+        """Memory-map the files; use `TokenStore.open` instead."""
         import numpy as np
 
         self.directory = directory
@@ -51,13 +51,13 @@ class TokenStore:
         self.vocab_size: int = description["vocab_size"]
         self.eos: int = description["end_mark"]
         self.ids: Ids = np.memmap(directory / IDS, dtype=description["dtype"], mode="r")
-        "The ids of all documents, each followed by the end mark. (tokens,)"
+        "The ids of all documents, each followed by the end-of-text token. (tokens,)"
         self.offsets: NDArray[np.int64] = np.memmap(directory / OFFSETS, dtype=np.int64, mode="r")
-        "Where document i begins in `ids`. (documents + 1,)"
+        "Start of document i in `ids`. (documents + 1,)"
 
     @classmethod
     def open(cls, directory: str | Path, *, check: bool = False) -> TokenStore:
-        """Open a store; a truncated one is refused. With `check`, its contents are compared with their sha256."""
+        """Open a store; refuse a truncated one. With `check`, verify the SHA-256 of its files."""
         directory = Path(directory)
         description = _read_description(directory)
         for name, file in description["files"].items():
@@ -71,49 +71,49 @@ class TokenStore:
         return cls(directory, description)
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """Number of documents."""
         return len(self.offsets) - 1
 
     def __getitem__(self, document: int) -> Ids:
-        """Give one document's ids, without the end mark."""
+        """Ids of a document, without the end-of-text token."""
         if not 0 <= document < len(self):
             raise IndexError(f"document {document} of {len(self)}")
         return self.ids[self.offsets[document] : self.offsets[document + 1] - 1]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many ids each document has, without the end mark: (documents,)."""
+        """Number of ids of each document, without the end-of-text token: (documents,)."""
         import numpy as np
 
         return np.diff(self.offsets) - 1
 
-    def at(self, places: NDArray[np.int64], documents: NDArray[np.int64]) -> Ids:
-        """Give the ids at some places of the row of all ids; `documents` says in which document each place is."""
-        return self.ids[places]
+    def at(self, positions: NDArray[np.int64], documents: NDArray[np.int64]) -> Ids:
+        """Ids at some positions of the concatenated corpus; `documents` gives the document of each position."""
+        return self.ids[positions]
 
 
 def build_store(texts: Texts, tokenizer: Tokenizer, directory: str | Path, *, quiet: bool = False) -> TokenStore:
-    """Give the store of these texts: the one in `directory` if it is that, else a new one in its place."""
+    """Open the store of these texts in `directory`; build it if it is missing, stale or damaged."""
     directory = Path(directory)
     wanted = _fingerprint(texts, tokenizer)
-    found, why_not = _usable(directory, wanted)
+    found, stale = _usable(directory, wanted)
     if found is not None:
         return found
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with _only_one_builder(directory) as alone:
-            found, _ = _usable(directory, wanted)  # perhaps another has made it while we waited
+        with _build_lock(directory) as locked:
+            found, _ = _usable(directory, wanted)  # another process may have built it meanwhile
             if found is not None:
                 return found
-            if why_not and not quiet:
-                print(f"encoding again: {why_not}", file=sys.stderr)
-            if alone:
-                for left_over in directory.parent.glob(f".{directory.name}.*.partial"):  # of a builder that was killed
+            if stale and not quiet:
+                print(f"encoding again: {stale}", file=sys.stderr)
+            if locked:
+                for left_over in directory.parent.glob(f".{directory.name}.*.partial"):  # of a process that was killed
                     shutil.rmtree(left_over, ignore_errors=True)
             with atomic_directory(directory, replace=(IDS, OFFSETS, DESCRIPTION)) as made:
                 _write(texts, tokenizer, made, wanted, quiet=quiet)
             if texts.skipped and not quiet:
-                print(f"left out: {describe_skipped(texts.skipped)}", file=sys.stderr)
+                print(f"skipped: {describe_skipped(texts.skipped)}", file=sys.stderr)
             return TokenStore.open(directory)
     except OSError as error:
         raise UserError(f"{directory} cannot be written: {error.strerror or error}.") from error
@@ -125,11 +125,11 @@ def _fingerprint(texts: Texts, tokenizer: Tokenizer) -> str:
 
 
 def _usable(directory: Path, wanted: str) -> tuple[TokenStore | None, str]:
-    """Give the store in this place if it can serve, or else the reason why not ("" if there is none)."""
+    """Open the store if it exists and is current; otherwise return the reason why not ("" if it does not exist)."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return None, ""
     if not (directory / DESCRIPTION).is_file():
-        raise DamagedError(f"{directory} exists and is not a token store. Name another place, or remove it.")
+        raise DamagedError(f"{directory} exists and is not a token store. Choose another directory, or remove it.")
     try:
         found = TokenStore.open(directory, check=True)
     except DamagedError as error:
@@ -170,7 +170,7 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
             tokens, documents = tokens + len(ids), documents + len(ends)
             bar.update(bytes_read)
     if not documents:
-        raise UserError("There is no document to encode.")
+        raise UserError("There are no documents to encode.")
     description = {
         "format": FORMAT,
         "fingerprint": fingerprint,
@@ -185,7 +185,7 @@ def _write(texts: Texts, tokenizer: Tokenizer, directory: Path, fingerprint: str
 
 
 class _HashedFile:
-    """A file that is written once and hashed on the way."""
+    """A file whose SHA-256 is computed while it is written."""
 
     def __init__(self, path: Path) -> None:
         self.file: BinaryIO = path.open("wb")
@@ -209,11 +209,11 @@ class _HashedFile:
 
 
 @contextmanager
-def _only_one_builder(directory: Path) -> Iterator[bool]:
-    """Let one process at a time make this store, where there are locks. They go with a process, however it ends."""
+def _build_lock(directory: Path) -> Iterator[bool]:
+    """Hold an exclusive file lock, which the system releases when the process ends; yield whether locks exist."""
     try:
         import fcntl
-    except ImportError:  # Windows: each makes its own, and the last to finish stands
+    except ImportError:  # Windows: every process builds its own, and the last to finish wins
         yield False
         return
     with directory.with_name(f".{directory.name}.lock").open("w") as lock:

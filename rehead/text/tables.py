@@ -1,15 +1,14 @@
-r"""Rows of csv, tsv, jsonl and parquet files, as they come, with the columns that hold text and label.
+r"""Stream the rows of csv, tsv, jsonl and parquet files, and find the text and label columns.
 
-A table is never held whole: csv and jsonl go by the line, parquet by batches of about 4 MB out of one row group.
+A table is never in memory as a whole: csv and jsonl are read by line, parquet in batches of about 4 MB of a row group.
 
-    csv, tsv   the first row names the columns; fields may be quoted, and then hold line breaks, which are kept as they
-               are; quotes inside a quoted field are doubled. Read strictly: a quote that is not closed, or a row with
-               more or fewer fields than the header, is an error at the line where it begins, never a guess
-               (`--delimiter` and `--no-quotes` are for files that are written otherwise)
-    jsonl      one object per line; the keys are the columns, those of the first hundred objects
-    parquet    the text column holds strings
+    csv, tsv   the first row is the header; quoted fields may contain line breaks, which are kept, and doubled quotes.
+               Parsing is strict: an unclosed quote, or a row with more or fewer fields than the header, is an error
+               with its line (`--delimiter` and `--no-quotes` are for other dialects)
+    jsonl      one object per line; the columns are the keys of the first hundred objects
+    parquet    the text column contains strings
 
-The column is the one that was asked for, or else the first of the usual names that is there, case ignored.
+A column is the one that the user named, or else the first of the usual names that exists, ignoring case.
 """
 
 from __future__ import annotations
@@ -37,19 +36,18 @@ LABEL_NAMES = (
 )
 # fmt: on
 
-# Text of a parquet file that is held at a time, if its rows are about equally long.
+# Approximate bytes of text in a batch of a parquet file.
 PARQUET_BATCH = 4_000_000
 
-
-# What else may separate columns than what was expected to.
+# Delimiters to suggest when the given one does not fit.
 SEPARATORS = ";\t|,"
 
-# Objects in which a column is looked for.
+# Number of JSON objects in which a column is searched.
 SAMPLE = 100
 
 
 class UnknownColumnError(UserError):
-    """None of the columns holds what was looked for."""
+    """The text or label column was not found."""
 
     def __init__(self, message: str, role: str, columns: Sequence[str], wanted: str | None) -> None:
         super().__init__(message)
@@ -57,20 +55,20 @@ class UnknownColumnError(UserError):
         "text or label"
         self.columns = columns
         self.wanted = wanted
-        "The name that was asked for, if one was."
+        "The name that the user gave, if any."
 
 
-# (line, text, label): a blank line between rows has None for its text. A plain tuple, since there may be millions.
-# Where rows are asked for whole, all their columns stand in the place of the label: {name: value}.
+# (line, text, label); the text of a blank line is None. A plain tuple for speed, since there may be millions.
+# With `all_columns`, a dict of all columns takes the place of the label.
 Row = tuple[int, str | None, Any]
 
 
 def find_columns(columns: Sequence[str], options: ReadOptions, at: str, *, labelled: bool) -> list[int]:
-    """Find the places of the text column and, in a labelled table, of the label column."""
+    """Find the indices of the text column and, if `labelled`, of the label column."""
     text = _find_column("text", columns, options.text_column, TEXT_NAMES, at)
     if not labelled:
         return [text]
-    # The column that was chosen for the text is not free to be found as the label.
+    # The text column cannot be the label column too.
     usual = [name for name in LABEL_NAMES if name != _folded(columns[text])]
     label = _find_column("label", columns, options.label_column, usual, at)
     if text == label:
@@ -97,9 +95,9 @@ def csv_rows(
             yield line, None, None
         elif len(fields) != len(header):
             advice = (
-                f"With --no-quotes, no field can hold a {_spelt(delimiter)}."
+                f"With --no-quotes, no field can hold a {_delimiter_name(delimiter)}."
                 if options.no_quotes
-                else f"Put quotes around a field that holds a {_spelt(delimiter)} or a line break."
+                else f"Put quotes around a field that holds a {_delimiter_name(delimiter)} or a line break."
             )
             raise UserError(
                 f"{location(file.name, line, kind)}: {_count(len(fields), 'field')}, but the header names "
@@ -160,7 +158,9 @@ def parquet_rows(
             for row, (value, label) in enumerate(zip(texts, more, strict=True), number):
                 at = location(file.name, row, "parquet")
                 if utf8_size(text := _text(value, at)) > options.document_limit:
-                    raise UserError(f"{at}: the text is longer than --max-document-mb allows. Cut it, or allow more.")
+                    raise UserError(
+                        f"{at}: the text is longer than {options.max_document_mb:g} MB. Raise --max-document-mb."
+                    )
                 yield row, text, label
             number += len(texts)
             file.fraction = min(1.0, (number - 1) / total)
@@ -168,21 +168,21 @@ def parquet_rows(
 
 @contextmanager
 def _parquet(file: InputFile, row: Callable[[], int] = lambda: 1) -> Iterator[Any]:
-    """Open a parquet file; what goes wrong with it is said with the row that it has come to."""
+    """Open a parquet file; errors name the row that was being read."""
     try:
         import pyarrow  # type: ignore[import-untyped]
         import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError as error:
         raise UserError(f"{file.name}: parquet needs the pyarrow package: pip install 'rehead[formats]'.") from error
     try:
-        # Without pre-buffering, pages are read as they are needed, not a whole row group ahead.
+        # Without pre_buffer, pages are read on demand instead of a whole row group ahead.
         yield pyarrow.parquet.ParquetFile(file.seekable(), pre_buffer=False, buffer_size=1 << 20)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
-        raise UserError(f"{file.name}: not a parquet file, or a damaged one, from row {row()} on ({error}).") from error
+        raise UserError(f"{file.name}: not a parquet file, or damaged from row {row()} on ({error}).") from error
 
 
 def column_names(file: InputFile, kind: str, options: ReadOptions) -> list[str]:
-    """Name all columns of a file. Those of jsonl are only known when it has been read to its end."""
+    """List all columns of a file. A jsonl file has to be read to its end for this."""
     if kind in ("csv", "tsv"):
         records = _csv_records(file, options.document_limit, options.delimiter_in(kind), options.no_quotes)
         return next((fields for _, fields in records if fields), [])
@@ -196,13 +196,13 @@ def column_names(file: InputFile, kind: str, options: ReadOptions) -> list[str]:
 
 
 def list_columns(columns: Sequence[str]) -> str:
-    """List columns for a message, in not too many words."""
+    """List columns for a message, at most 20."""
     shown = ", ".join(map(_clipped, columns[:20]))
     return (shown or "none") + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
 
 
 def _check_names(columns: Sequence[str], at: str) -> None:
-    """Refuse columns that cannot be told apart by their names."""
+    """Refuse duplicate column names."""
     seen: set[str] = set()
     for name in columns:
         if name in seen:
@@ -236,7 +236,7 @@ def _folded(column: str) -> str:
 
 
 def _header_columns(header: list[str], options: ReadOptions, at: str, delimiter: str, labelled: bool) -> list[int]:
-    """Find the columns of a csv file; say so if its header looks as if another character separated them."""
+    """Find the columns of a csv file; suggest another delimiter if the header looks as if it had one."""
     try:
         return find_columns(header, options, at, labelled=labelled)
     except UnknownColumnError as error:
@@ -244,22 +244,22 @@ def _header_columns(header: list[str], options: ReadOptions, at: str, delimiter:
         if len(header) > 1 or other not in header[0]:
             raise
         raise UserError(
-            f"{at}: the header is one column, {_clipped(header[0])!r}, with a {_spelt(other)} in it. "
-            f"If that separates the columns, say --delimiter {_typed(other)}."
+            f"{at}: the header is one column, {_clipped(header[0])!r}, with a {_delimiter_name(other)} in it. "
+            f"If that separates the columns, give --delimiter {_delimiter_argument(other)}."
         ) from error
 
 
 def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -> Iterator[tuple[int, list[str]]]:
-    """Give the fields of every record, with the line where it begins."""
+    """Yield the fields of every record, with the line where it starts."""
     csv.field_size_limit(max(csv.field_size_limit(), limit))
-    lines: list[str] = []  # of the record that is being read
+    lines: list[str] = []  # of the current record
 
     def feed() -> Iterator[str]:
         size = 0
         for _, block in line_blocks(file, limit, keep_ends=True):
             for line in block:
                 lines.append(line)
-                if len(lines) > 1:  # a line by itself has been measured already
+                if len(lines) > 1:  # line_blocks has checked single lines already
                     size = (utf8_size(lines[0]) if len(lines) == 2 else size) + utf8_size(line)
                     if size > limit:
                         raise too_long()
@@ -268,12 +268,12 @@ def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -
     def too_long() -> UserError:
         opened = _open_quote(lines, delimiter)
         if opened is None:
-            what, advice = "the row", "Cut it"
+            what, advice = "the row", "Shorten it"
         else:
             what, advice = "the quote that opens here is not closed, or the row", f"Close the quote, {PLAIN_QUOTES}"
         return UserError(
-            f"{location(file.name, begin + (opened[0] if opened else 0), 'csv')}: {what} goes on for more than "
-            f"{limit / 1e6:g} MB. {advice}, or allow longer rows with --max-document-mb."
+            f"{location(file.name, begin + (opened[0] if opened else 0), 'csv')}: {what} is longer than "
+            f"{limit / 1e6:g} MB. {advice}, or raise the limit with --max-document-mb."
         )
 
     begin = 1
@@ -289,11 +289,11 @@ def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -
             at = location(file.name, begin + opened[0], "csv")
             if opened[1] and opened[1] in SEPARATORS:
                 raise UserError(
-                    f"{at}: a quoted field ends with a {_spelt(opened[1])} after it. If that separates the columns, "
-                    f"say --delimiter {_typed(opened[1])}."
+                    f"{at}: a quoted field ends with a {_delimiter_name(opened[1])} after it. "
+                    f"If that separates the columns, give --delimiter {_delimiter_argument(opened[1])}."
                 ) from error
             raise UserError(
-                f"{at}: the quote that opens here is not closed as it should be. "
+                f"{at}: the quote that opens here is not closed properly. "
                 f'Close it, and double every quote inside a quoted field (""), {PLAIN_QUOTES}.'
             ) from error
         if fields is None:
@@ -303,13 +303,13 @@ def _csv_records(file: InputFile, limit: int, delimiter: str, no_quotes: bool) -
         lines.clear()
 
 
-PLAIN_QUOTES = "or say --no-quotes if quotes are ordinary characters here"
+PLAIN_QUOTES = "or give --no-quotes if quotes are ordinary characters here"
 
 
 def _open_quote(lines: list[str], delimiter: str) -> tuple[int, str] | None:
-    """Find, in a record that could not be read, the quote that is wrongly closed.
+    """Find the improperly closed quote in a record that could not be parsed.
 
-    Returns on which of the lines it opens, and what stands after the quote that closes it, if one does.
+    Returns the index of the line where it opens, and the character after the closing quote, if there is one.
     """
     record = "".join(lines)
     at = 0
@@ -329,7 +329,7 @@ def _open_quote(lines: list[str], delimiter: str) -> tuple[int, str] | None:
     return None
 
 
-# (line, as it is in the file, what it says): None for a blank one.
+# (line number, raw line, parsed object); the object of a blank line is None.
 Record = tuple[int, str, dict[str, Any] | None]
 
 
@@ -343,10 +343,9 @@ def _json_records(file: InputFile, limit: int) -> Iterator[Record]:
 def _json_columns(
     records: Iterator[Record], name: str, options: ReadOptions, labelled: bool
 ) -> tuple[list[Record], list[str]]:
-    """Find the keys of the text and, if wanted, of the label: in the first object, or else in one soon after it.
+    """Find the keys of the text and, if `labelled`, of the label, in the first objects.
 
-    Returns also the records that were taken to find them. They are a hundred at most, and not
-    much longer than one document may be.
+    Also returns the records consumed for this: at most a hundred, and not much more text than the maximum document.
     """
     taken: list[Record] = []
     lines: list[int] = []  # of objects
@@ -386,14 +385,14 @@ def _json_object(line: str, at: str) -> dict[str, Any]:
 
 
 def check_surrogates(text: str, at: str) -> None:
-    """Refuse half a surrogate pair, which JSON can write as an escape and which no encoder would take later."""
+    """Refuse lone surrogates, which JSON escapes can express but UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
         raise UserError(
-            f"{at}: \\u{half:04x} is half a character (a surrogate without its other half). "
-            "Write the character whole, or \\ufffd in its place."
+            f"{at}: \\u{half:04x} is a lone surrogate, not a character. "
+            "Write the full surrogate pair, or \\ufffd instead."
         ) from error
 
 
@@ -414,10 +413,10 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _spelt(delimiter: str) -> str:
+def _delimiter_name(delimiter: str) -> str:
     return {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar", " ": "space"}.get(delimiter, repr(delimiter))
 
 
-def _typed(delimiter: str) -> str:
-    """Write a delimiter as one would on the command line."""
+def _delimiter_argument(delimiter: str) -> str:
+    """Spell a delimiter as on the command line."""
     return "tab" if delimiter == "\t" else f"'{delimiter}'"

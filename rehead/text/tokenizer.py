@@ -1,17 +1,17 @@
-"""A tokenizer: text to ids and back, with the special tokens where the rest of the house expects them.
+"""The tokenizer: text to ids and back, with a uniform interface to the special tokens.
 
-`Tokenizer` wraps a `tokenizers.Tokenizer`, that is, a `tokenizer.json`, wherever it came from: trained here
-(`rehead.text.vocabulary`), brought by the user, or made out of a SentencePiece model (`rehead.text.sentencepiece`).
+`Tokenizer` wraps a `tokenizers.Tokenizer`, that is, a `tokenizer.json` from any source: trained here
+(`rehead.text.vocabulary`), brought by the user, or converted from SentencePiece (`rehead.text.sentencepiece`).
 
 Three rules hold for all of them:
 
-- Text is only ever text. A review that contains `</s>` or `[MASK]` is cut into ordinary pieces; the marks come from
-  the code that asks for them, as ids. `tokenizers` would match them in the text, and a unigram model even finds them
-  as pieces of its vocabulary: both ways are closed when the tokenizer is made.
-- Encoding adds nothing and drops nothing. What a `tokenizer.json` says about truncation, padding and marks round a
-  sentence is switched off: a file that says "cut at 512" would lose text without a word.
-- `encode_batch` uses all cores (RAYON_NUM_THREADS and TOKENIZERS_PARALLELISM are obeyed) and releases the interpreter
-  lock, so reading and writing can go on beside it.
+- Text never encodes to special tokens. A review that contains `</s>` or `[MASK]` is split into ordinary tokens; special
+  tokens are only inserted by code, as ids. `tokenizers` would match them in text, and a unigram model even finds them
+  in its vocabulary: both are prevented when the tokenizer is created.
+- Encoding adds nothing and drops nothing. Truncation, padding and the post-processor of a `tokenizer.json` are
+  disabled: a file that says "truncate at 512" would silently lose text.
+- `encode_batch` uses all cores (RAYON_NUM_THREADS and TOKENIZERS_PARALLELISM are respected) and releases the GIL, so
+  reading and writing can run concurrently.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BOS, PAD, EOS, UNK, MASK = "<s>", "<pad>", "</s>", "<unk>", "[MASK]"
 SPECIALS = (BOS, PAD, EOS, UNK, MASK)
 "The special tokens of the tokenizers made here, in the order of their ids. SentencePiece models have no mask."
 
-# By what names the tokenizers of others call them; the first that is found counts.
+# The names of the special tokens in other tokenizers; the first that exists is used.
 USUAL_NAMES = {
     "bos": (BOS, "[CLS]", "<bos>", "<|startoftext|>", "<|begin_of_text|>"),
     "pad": (PAD, "[PAD]", "<|pad|>"),
@@ -56,10 +56,10 @@ class Tokenizer:
     unk: int | None
     mask: int | None
     notes: list[str]
-    "What the user should be told about how it came about, a sentence each."
+    "Notes for the user on how it was created, one sentence each."
 
     def __init__(self, inner: tokenizers.Tokenizer, name: str = "tokenizer", notes: Iterable[str] = ()) -> None:
-        """Take a tokenizer over, after checking that it can serve; `name` is for messages."""
+        """Wrap a tokenizer after checking that it is usable; `name` is for messages."""
         self.inner = inner
         self.name = name
         self.notes = list(notes)
@@ -69,8 +69,8 @@ class Tokenizer:
         named = {role: _find(inner, names) for role, names in USUAL_NAMES.items()}
         self.bos, self.unk, self.mask = (_id(inner, named[role]) for role in ("bos", "unk", "mask"))
         self.pad, self.eos = (_required(inner, named[role], role, name) for role in ("pad", "eos"))
-        _try_out(inner, name)
-        _keep_text_out_of(inner, [token for token in named.values() if token is not None])
+        _check_unknown_characters(inner, name)
+        _prevent_special_tokens_in_text(inner, [token for token in named.values() if token is not None])
 
     @classmethod
     def train(
@@ -82,7 +82,7 @@ class Tokenizer:
         seed: int = 0,
         quiet: bool = False,
     ) -> Tokenizer:
-        """Train one on these documents: see `rehead.text.vocabulary`."""
+        """Train a tokenizer on these documents: see `rehead.text.vocabulary`."""
         from rehead.text.vocabulary import DEFAULT_VOCAB, train_tokenizer
 
         vocab = DEFAULT_VOCAB if vocab is None else vocab
@@ -90,14 +90,14 @@ class Tokenizer:
 
     @classmethod
     def from_sentencepiece(cls, model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:
-        """Make one out of a SentencePiece model and its dictionary: see `rehead.text.sentencepiece`."""
+        """Convert a SentencePiece model and its dictionary: see `rehead.text.sentencepiece`."""
         from rehead.text.sentencepiece import read_sentencepiece
 
         return read_sentencepiece(model, dict_txt)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a `tokenizer.json`, or a SentencePiece `.model` with the `dict.txt` beside it, if there is one."""
+        """Load a `tokenizer.json`, or a SentencePiece `.model` with the `dict.txt` beside it, if there is one."""
         path = Path(path)
         if path.suffix == ".model":
             beside = path.with_name("dict.txt")
@@ -105,31 +105,31 @@ class Tokenizer:
         try:
             text = read_bytes(path, "tokenizer").decode()
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 (byte {error.start}), so it is no tokenizer.json.") from None
+            raise UserError(f"{path} is not UTF-8 (byte {error.start}), so it is not a tokenizer.json.") from None
         return cls.from_json(text, name=str(path))
 
     @classmethod
     def from_json(cls, text: str, name: str = "tokenizer.json") -> Tokenizer:
-        """Make one out of the text of a `tokenizer.json`; `name` is for messages."""
+        """Create a tokenizer from the text of a `tokenizer.json`; `name` is for messages."""
         import tokenizers
 
-        with _failures_of(f"{name} is not a tokenizer.json that can be read"), _no_panic_on_stderr():
+        with _errors_as_user_error(f"{name} is not a readable tokenizer.json"), _no_panic_on_stderr():
             inner = tokenizers.Tokenizer.from_str(text)
         return cls(inner, name)
 
     def with_mask(self) -> Tokenizer:
-        """Give this tokenizer with a [MASK] token, for a model that learns by guessing hidden ones."""
+        """Return this tokenizer with a [MASK] token, for masked language modelling; add it if it is missing."""
         from tokenizers import AddedToken
 
         if self.mask is not None:
             return self
         other = Tokenizer.from_json(self.to_json(), self.name)
         other.inner.add_special_tokens([AddedToken(MASK, special=True, normalized=False)])
-        note = f"{self.name} has no {MASK} token: one was added, as number {self.vocab_size}"
+        note = f"{self.name} has no {MASK} token: one was added, with id {self.vocab_size}"
         return Tokenizer(other.inner, self.name, [*self.notes, note])
 
     def to_json(self) -> str:
-        """Give the text of its `tokenizer.json`."""
+        """Return the text of its `tokenizer.json`."""
         text: str = self.inner.to_str()
         return text
 
@@ -141,78 +141,78 @@ class Tokenizer:
             raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
 
     def fingerprint(self) -> str:
-        """Hash of everything that decides which ids come out."""
+        """SHA-256 of everything that determines the ids."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """Cut a text into ids."""
+        """Encode a text to ids."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Cut many texts into ids, on all cores."""
-        with _failures_of(f"{self.name} cannot encode this text"):
-            # The fast one leaves character offsets out.
+        """Encode many texts to ids, on all cores."""
+        with _errors_as_user_error(f"{self.name} cannot encode this text"):
+            # The fast version does not compute character offsets.
             encodings = self.inner.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def encode_with_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Cut a text into ids, and tell which characters of it each one stands for (begin, end)."""
-        with _failures_of(f"{self.name} cannot encode this text"):
+        """Encode a text to ids, with the character span (start, end) of each token."""
+        with _errors_as_user_error(f"{self.name} cannot encode this text"):
             encoding = self.inner.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
     def encode_with_masks(self, text: str, mark: str = MASK) -> list[int]:
-        """Cut a text into ids, with the mask token wherever the text has `mark`.
+        """Encode a text to ids, with the mask token wherever the text has `mark`.
 
-        A space before the mark belongs to the word that is masked, so it goes with it.
+        A space before the mark belongs to the masked word, so it is removed.
         """
         if self.mask is None:
             raise UserError(f"{self.name} has no mask token ({', '.join(USUAL_NAMES['mask'])}): nothing can be masked.")
-        first, *rest = (part.removesuffix(" ") for part in text.split(mark))
+        first, *rest = (between.removesuffix(" ") for between in text.split(mark))
         ids = self.encode(first)
-        for part in rest:
-            ids += [self.mask, *self.encode(part)]
+        for between in rest:
+            ids += [self.mask, *self.encode(between)]
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Put the text together again; special tokens are left out."""
+        """Decode ids to text, without special tokens."""
         text: str = self.inner.decode([int(each) for each in ids], skip_special_tokens=True)
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Name the vocabulary entries that stand behind ids; an id without one gives an empty name."""
+        """Convert ids to the tokens of the vocabulary; an unused id gives an empty string."""
         return [self.inner.id_to_token(int(each)) or "" for each in ids]
 
     def readable(self, ids: Iterable[int]) -> list[str]:
-        """Show ids as people read them: the pieces, with those of a byte-level vocabulary as the text they stand for.
+        """Convert ids to tokens for display; those of a byte-level vocabulary are decoded.
 
-        A token that is a part of a character has no text; it stays the piece it is.
+        A token that is only part of a character cannot be decoded and stays as it is.
         """
-        pieces = self.tokens(ids)
+        tokens = self.tokens(ids)
         if type(self.inner.decoder).__name__ != "ByteLevel":
-            return pieces
-        texts = [self.inner.decoder.decode([piece]) for piece in pieces]
-        return [piece if "\ufffd" in text else text for piece, text in zip(pieces, texts, strict=True)]
+            return tokens
+        texts = [self.inner.decoder.decode([token]) for token in tokens]
+        return [token if "\ufffd" in text else text for token, text in zip(tokens, texts, strict=True)]
 
     def special_ids(self) -> list[int]:
-        """Give the ids below `vocab_size` that stand for no text: every special token, and numbers without a piece."""
+        """List the ids below `vocab_size` that are not text: special tokens, and unused ids."""
         special = {number for number, added in self.inner.get_added_tokens_decoder().items() if added.special}
-        return [each for each, piece in enumerate(self.tokens(range(self.vocab_size))) if not piece or each in special]
+        return [each for each, token in enumerate(self.tokens(range(self.vocab_size))) if not token or each in special]
 
-    def ids_of(self, pieces: Iterable[str]) -> list[int]:
-        """Look vocabulary entries up; those that are not there become the unknown token."""
+    def ids_of(self, tokens: Iterable[str]) -> list[int]:
+        """Convert tokens to ids; those not in the vocabulary become the unknown token."""
         ids = []
-        for piece in pieces:
-            found = self.inner.token_to_id(piece)
+        for token in tokens:
+            found = self.inner.token_to_id(token)
             found = self.unk if found is None else found
             if found is None:
-                raise UserError(f"{self.name} has neither the piece {piece!r} nor an unknown token ([UNK], <unk>).")
+                raise UserError(f"{self.name} has neither the token {token!r} nor an unknown token ([UNK], <unk>).")
             ids.append(found)
         return ids
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Read a file that the user named."""
+    """Read a file that the user gave."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -240,41 +240,41 @@ def _required(inner: tokenizers.Tokenizer, token: str | None, role: str, name: s
     return found
 
 
-def _keep_text_out_of(inner: tokenizers.Tokenizer, specials: list[str]) -> None:
-    """See to it that no text, whatever it contains, is encoded as a special token: one of these or another."""
+def _prevent_special_tokens_in_text(inner: tokenizers.Tokenizer, specials: list[str]) -> None:
+    """Ensure that no text encodes to a special token, one of these or another."""
     from tokenizers import Regex, pre_tokenizers
 
     inner.add_special_tokens(specials)
-    inner.encode_special_tokens = True  # as text, that is: they are not looked for
-    reached = [
+    inner.encode_special_tokens = True  # encode them as text: they are not matched
+    produced = [
         added.content
         for number, added in sorted(inner.get_added_tokens_decoder().items())
         if added.special and added.content not in USUAL_NAMES["unk"]
         if number in inner.encode(f"a {added.content} b{added.content}", add_special_tokens=False).ids
     ]
-    if reached:
-        # The model has them among its pieces. It cannot find one that is cut before its last character.
-        last = "|".join(f"(?<={re.escape(token[:-1])}){re.escape(token[-1])}" for token in reached)
+    if produced:
+        # The model has them in its vocabulary. It cannot produce one that is split before its last character.
+        last = "|".join(f"(?<={re.escape(token[:-1])}){re.escape(token[-1])}" for token in produced)
         steps = [] if inner.pre_tokenizer is None else [inner.pre_tokenizer]
         steps.append(pre_tokenizers.Split(Regex(last), "merged_with_next"))
         inner.pre_tokenizer = pre_tokenizers.Sequence(steps)
 
 
-def _try_out(inner: tokenizers.Tokenizer, name: str) -> None:
-    """Meet an unknown character now rather than in the middle of a corpus."""
-    with _failures_of(f"{name} cannot encode text with characters it does not know"):
+def _check_unknown_characters(inner: tokenizers.Tokenizer, name: str) -> None:
+    """Encode unknown characters now, to fail early rather than in the middle of a corpus."""
+    with _errors_as_user_error(f"{name} cannot encode unknown characters"):
         inner.encode("a \u2603\U000f0000", add_special_tokens=False)
 
 
 @contextmanager
-def _failures_of(what: str) -> Iterator[None]:
-    """Turn what `tokenizers` raises, a panic of its Rust code included, into one line."""
+def _errors_as_user_error(what: str) -> Iterator[None]:
+    """Convert what `tokenizers` raises, including panics of its Rust code, to a UserError."""
     try:
         yield
     except UserError:
         raise
     except BaseException as error:
-        # PanicException cannot be imported, and is no Exception. Ctrl-C is neither.
+        # PanicException cannot be imported and does not derive from Exception; KeyboardInterrupt must pass.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
             raise UserError(f"{what}: {error}") from error
         raise
@@ -282,7 +282,7 @@ def _failures_of(what: str) -> Iterator[None]:
 
 @contextmanager
 def _no_panic_on_stderr() -> Iterator[None]:
-    """Keep the backtrace that Rust prints at a panic off the user's screen; the error says what matters."""
+    """Suppress the backtrace that Rust prints on a panic; the error has the message."""
     saved = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

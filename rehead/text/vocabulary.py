@@ -1,10 +1,10 @@
-"""Train a tokenizer on the user's own text: byte-level BPE.
+"""Train a byte-level BPE tokenizer on the user's own text.
 
-It begins with the 256 bytes, so that any text in any script is encoded without an unknown token and comes back
-exactly. The same corpus and options give the same `tokenizer.json`, byte for byte.
+The base alphabet is the 256 bytes, so any text in any script is encoded without unknown tokens and decoded exactly.
+Training is deterministic: the same corpus and options give the same `tokenizer.json`.
 
-How large a vocabulary? Trained on 20,000 IMDb reviews, encoding 5,000 others (`python bench/text.py vocabulary`), for
-a model of width 256 with 3.0 M parameters in its blocks; work is in millions of multiply-adds per word, forward:
+Vocabulary size: trained on 20,000 IMDb reviews, encoding 5,000 others (`python bench/text.py vocabulary`), for a model
+of width 256 with 3.0 M parameters in its blocks; work is in millions of multiply-adds per word in the forward pass:
 
     entries  tokens/word  entries seen  share of parameters  work, language model  work, classifier
       4,096         1.55          97 %                 26 %                   6.3               4.6
@@ -12,10 +12,10 @@ a model of width 256 with 3.0 M parameters in its blocks; work is in millions of
      16,384         1.30          95 %                 58 %                   9.4               3.9
      32,768         1.24          85 %                 74 %                  14.1               3.7
 
-The default is 8,192: from there on a doubling makes texts 5 to 7 % shorter and pretraining a third to a half dearer,
-and more and more of the model is rare entries that a small corpus says little about. No size leaves an unknown.
+The default is 8,192: from there on, doubling makes texts 5 to 7 % shorter and pretraining 33 to 50 % more expensive,
+and more of the model's parameters belong to rare tokens that a small corpus has few examples of.
 
-A large corpus is sampled: pieces of a vocabulary are frequent by definition, and frequent things show in a sample.
+A large corpus is sampled: the tokens of a vocabulary are frequent by definition, so a sample contains them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_VOCAB = 8192
 BYTES = 256
 SAMPLE_CHARACTERS = 50_000_000
 
-# A base64 blob is one word to the trainer, whose time grows with the square of a word.
+# The trainer's time is quadratic in the length of a word, and a base64 blob is one word: split those.
 LONG_WORD = re.compile(r"\S{200}")
 
 
@@ -49,10 +49,9 @@ def train_tokenizer(
     sample_characters: int = SAMPLE_CHARACTERS,
     quiet: bool = False,
 ) -> Tokenizer:
-    """Train a tokenizer with (at most) `vocab` entries on these documents, or on a sample of them.
+    """Train a tokenizer with at most `vocab` tokens on these documents, or on a sample of them.
 
-    With `lowercase` it reads every text in small letters: "Great" and "great" are one word then, and what is decoded is
-    small too.
+    With `lowercase`, text is lowercased before encoding, so decoded text is lower case too.
     """
     import tokenizers
     from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
@@ -65,9 +64,9 @@ def train_tokenizer(
     with progress("reading a sample", unit="documents", quiet=quiet) as bar:
         sample = draw_sample(texts, sample_characters, seed, advance=bar.advance)
     if not sample.texts:
-        raise UserError("There is no text to train a tokenizer on: every document is empty.")
+        raise UserError("There is no text to train a tokenizer on: all documents are empty.")
 
-    # In `fill`, "a truly [MASK] film" hides a word together with the space before it.
+    # lstrip: in `fill`, the [MASK] of "a truly [MASK] film" replaces a word together with the space before it.
     specials = [AddedToken(each, special=True, lstrip=each == SPECIALS[-1]) for each in SPECIALS]
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
@@ -87,7 +86,7 @@ def train_tokenizer(
     tokenizer = Tokenizer(inner, notes=[sample.describe()])
     if tokenizer.vocab_size < vocab:
         tokenizer.notes.append(
-            f"The vocabulary has {tokenizer.vocab_size:,} entries, not {vocab:,}: the text has no more to offer."
+            f"The vocabulary has {tokenizer.vocab_size:,} tokens instead of {vocab:,}: the text is too small for more."
         )
     if not quiet:
         print("\n".join(tokenizer.notes), file=sys.stderr)
@@ -96,7 +95,7 @@ def train_tokenizer(
 
 @dataclass
 class Sample:
-    """What was drawn, out of how much."""
+    """A sample of documents, and the size of the corpus it was drawn from."""
 
     texts: list[str]
     characters: int
@@ -104,7 +103,7 @@ class Sample:
     characters_seen: int
 
     def describe(self) -> str:
-        """Say how much of the corpus it is."""
+        """Describe the size of the sample relative to the corpus."""
         if self.characters == self.characters_seen:
             return f"The tokenizer was trained on all {self.documents_seen:,} documents."
         return (
@@ -116,26 +115,26 @@ class Sample:
 def draw_sample(
     texts: Iterable[Document], characters: int, seed: int, advance: Callable[[], None] = lambda: None
 ) -> Sample:
-    """Draw whole documents at random, in one pass that holds no more than `characters` (or one document).
+    """Sample whole documents in one pass, holding at most `characters` in memory (or one document).
 
-    Every document draws a lot; whenever too much is held, the highest lots go. What is left at the end are the
-    lowest lots of all: a fair sample, whatever the length of the corpus, and the same for the same seed.
+    Reservoir sampling: every document gets a random priority, and whenever the reservoir is too large, the documents
+    with the highest values are dropped. The sample is uniform and depends only on the seed and the documents.
     """
-    lots = random.Random(seed)  # noqa: S311 (a sample, not a secret)
-    held: list[tuple[float, int, str]] = []  # (-lot, place, text): a heap with the highest lot on top
+    priorities = random.Random(seed)  # noqa: S311 (not for cryptography)
+    held: list[tuple[float, int, str]] = []  # a heap of (-priority, position, text), the highest priority on top
     cutoff = 1.0
     taken = seen = count = 0
-    for place, document in enumerate(texts):
+    for position, document in enumerate(texts):
         advance()
         if not isinstance(document, Document):
             raise UserError(
-                f"a tokenizer is trained on Documents, as Texts gives them, not on {type(document).__name__}."
+                f"a tokenizer is trained on Documents, as Texts yields them, not on {type(document).__name__}."
             )
         text = document.text
-        count, seen = place + 1, seen + len(text)
-        lot = lots.random()
-        if text and lot < cutoff:
-            heapq.heappush(held, (-lot, place, text))
+        count, seen = position + 1, seen + len(text)
+        priority = priorities.random()
+        if text and priority < cutoff:
+            heapq.heappush(held, (-priority, position, text))
             taken += len(text)
             while taken > characters and len(held) > 1:
                 highest, _, dropped = heapq.heappop(held)

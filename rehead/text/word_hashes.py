@@ -1,7 +1,7 @@
-"""The words by which documents are compared: cut, folded, and hashed the same on every machine.
+"""Words and their hashes, for duplicate detection: case-folded, and the same on every machine.
 
-Case, white space, punctuation and HTML line breaks are left out. The accents of Latin letters tell words apart where
-copies must be exact, and not where they may be near, so a hash has its spelling in bits of its own.
+Case, white space, punctuation and HTML line breaks are ignored. Accents of Latin letters distinguish words for exact
+duplicates, but not for near ones, so the accents are hashed into separate bits.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ import unicodedata
 import numpy as np
 
 BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
-# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: there, a character is compared like a word.
+# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: each character is compared like a word.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 NON_WORD = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
 WORD = re.compile(f"[{UNSPACED}]|[^{NON_WORD}{UNSPACED}]+")
 CHARACTER = re.compile(f"[{UNSPACED}]")
-CHARACTER_WORDS = 0.5  # what such a character counts, where a text must have so many words
+CHARACTER_WORDS = 0.5  # how many words such a character counts as, for minimum lengths
 
-ACCENTS = re.compile("(?<=[a-z])[\u0300-\u036f]+")  # elsewhere a mark makes another letter, as in Cyrillic й
+ACCENTS = re.compile(
+    "(?<=[a-z])[\u0300-\u036f]+"
+)  # in other scripts a combining mark makes another letter, as in Cyrillic й
 LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ı": "i"})
 
-# Bits of a word's hash that say how it is spelled: its accents, and whether it is a CHARACTER.
+# Bits of a word's hash for its accents, and for whether it is a single CHARACTER.
 SPELLING, IS_CHARACTER = np.uint64(0xFFFF), np.uint64(1)
 
 
 def split_words(text: str) -> list[str]:
-    """Cut a text into its words, in small letters. A text without any is one word, unless it is blank."""
+    """Split a text into case-folded words; if it has none, such as "!!!", at white space."""
     if "<" in text:
         text = BREAK.sub(" ", text)
     if not text.isascii():
@@ -37,16 +39,16 @@ def split_words(text: str) -> list[str]:
 
 
 def fold_accents(word: str) -> str:
-    """Take the accents off a word in Latin letters; leave any other as it is."""
+    """Remove accents from Latin letters; other scripts stay unchanged."""
     if word.isascii():
         return word
     return unicodedata.normalize("NFKC", ACCENTS.sub("", unicodedata.normalize("NFKD", word))).translate(LETTERS)
 
 
 class WordHashes(dict[str, int]):
-    """Word → 64-bit hash, the same on every machine and in every run. Without SPELLING: that of the folded word.
+    """Cache of word → 64-bit hash, the same on every machine and in every run.
 
-    Folding here costs nothing, since every different word comes here once.
+    Without the SPELLING bits, it is the hash of the word without accents. Each distinct word is hashed once.
     """
 
     def __missing__(self, word: str) -> int:

@@ -1,11 +1,11 @@
-"""Several processes as one: who we are, what the others counted, and how a model is spread over them.
+"""Distributed training: the process group, reductions over it, and replicated (DDP) or sharded (FSDP2) models.
 
-`torchrun` starts the processes and tells them about each other in their environment. Without it the world is one
-process, and everything here costs nothing. Numbers that the loop needs (counts, whether somebody was told to stop)
-go over gloo on the CPU, gradients over NCCL where there are GPUs.
+`torchrun` starts the processes and passes the rendezvous in environment variables. Without it there is one process, and
+everything here is free. Scalars that the loop needs (counts, stop requests) are reduced over gloo on the CPU, gradients
+over NCCL on GPUs.
 
     replicate   DistributedDataParallel: every process holds the model, gradients are averaged
-    shard       FSDP2: every process holds a part of every tensor, for models that do not fit
+    shard       FSDP2: every process holds a shard of every tensor, for models that do not fit into one device
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from rehead.model.model import Model
 
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 
-# Encoding a large corpus happens on one rank while the others wait; a rank that dies is torchrun's to notice.
+# Long, since the other ranks wait while one encodes a large corpus; torchrun detects a rank that dies.
 TIMEOUT = timedelta(hours=12)
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of this run, and which one this is."""
+    """The process group of this run, and the rank of this process."""
 
     rank: int = 0
     size: int = 1
     device: torch.device = torch.device("cpu")
     restarted: bool = False
-    "Whether torchrun started this process again after another had died."
+    "Whether torchrun restarted this process after a failure."
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that writes and speaks."""
+        """Whether this is the main process, which writes files and prints."""
         return self.rank == 0
 
     def all_reduce(self, numbers: list[float]) -> list[float]:
-        """Add up what every process counted; all of them get the sums."""
+        """Sum numbers over all processes; every process gets the sums."""
         if self.size == 1:
             return numbers
         sums = torch.tensor(numbers, dtype=torch.float64)
@@ -58,14 +58,14 @@ class World:
         return [float(each) for each in sums]
 
     def barrier(self) -> None:
-        """Go on when all have come here."""
+        """Wait until all processes have reached this point."""
         if self.size > 1:
             torch.distributed.barrier()
 
 
 @contextmanager
 def join_processes(device: DeviceName = "auto") -> Iterator[World]:
-    """Join the processes that torchrun started, or be alone."""
+    """Join the process group that torchrun started, or run as a single process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     place = find_device(device, local)
@@ -78,21 +78,21 @@ def join_processes(device: DeviceName = "auto") -> Iterator[World]:
     _init_process_group(backend, size)
     try:
         joined = World(torch.distributed.get_rank(), size, place)
-        # Only the machine on which a process died counts the restart.
+        # Only the node on which a process died counts the restart.
         yield dataclasses.replace(joined, restarted=joined.all_reduce([float(_restarts() > 0)]) > [0.0])
     except RuntimeError as error:
         if not _is_peer_failure(error):
             raise
-        raise UserError("Another process of this run has ended, and this one with it. See what it said.") from error
+        raise UserError("Another process of this run has failed, so this one stops. See its error message.") from error
     finally:
         torch.distributed.destroy_process_group()
 
 
 def _init_process_group(backend: str, size: int) -> None:
-    """Find the other processes.
+    """Initialise torch's process group.
 
-    torchrun keeps one store for all its restarts, and a process that is started again may find the address of one that
-    is dead. On one machine all count restarts alike, so each restart gets keys of its own; on several they do not
+    torchrun keeps one store for all restarts, so a restarted process may find the address of a dead one. On one node
+    all processes have the same restart count, so each restart uses its own key prefix; on several nodes they do not
     (docs/scaling.md says what to set there).
     """
     if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) != size:
@@ -107,9 +107,9 @@ def _init_process_group(backend: str, size: int) -> None:
 
 
 def _is_peer_failure(error: RuntimeError) -> bool:
-    """Tell whether this is what gloo or NCCL says when a process that it talks to is gone."""
-    said = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
-    return any(words in str(error) for words in said)
+    """Whether this is the error of gloo or NCCL for a peer that has exited."""
+    messages = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited")
+    return any(message in str(error) for message in messages)
 
 
 def _restarts() -> int:
@@ -117,33 +117,33 @@ def _restarts() -> int:
 
 
 def find_device(name: DeviceName, local: int = 0) -> torch.device:
-    """Find the device that is meant: the best there is for `auto`."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    """Find a torch device by name; `auto` is the fastest available."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = "cuda" if there["cuda"] else "mps" if there["mps"] else "cpu"
-    if not there[name]:
-        have = ", ".join(each for each, is_there in there.items() if is_there)
-        raise UserError(f"--device {name}: this machine has none that torch can use. It has: {have}.")
+        name = "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
+    if not available[name]:
+        others = ", ".join(each for each, is_available in available.items() if is_available)
+        raise UserError(f"--device {name}: not available on this machine. Available: {others}.")
     return torch.device(name, local) if name == "cuda" else torch.device(name)
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Tell whether matrices of bfloat16 are multiplied in hardware there, and so are worth their rounding."""
+    """Whether the device has hardware bfloat16 matrix products, so that bfloat16 is faster than float32."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
 
 
 def check_compiler(device: torch.device) -> None:
-    """Refuse to compile for a CPU where the compiler that torch would call is missing."""
+    """Refuse --compile on a CPU if the C++ compiler that torch would call is missing."""
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
     compiler = os.environ.get("CXX", usual)
     if device.type == "cpu" and shutil.which(compiler) is None:
-        raise UserError(f"--compile needs a C++ compiler, and {compiler} is not there. Install it, or drop --compile.")
+        raise UserError(f"--compile needs a C++ compiler, but {compiler} was not found. Install it, or drop --compile.")
 
 
 def replicate(module: nn.Module, world: World) -> nn.Module:
-    """Have every process train the same weights: gradients are averaged in `backward`."""
+    """Wrap a module in DistributedDataParallel: every process has all weights, and `backward` averages gradients."""
     if world.size == 1:
         return module
     devices = [world.device] if world.device.type == "cuda" else None
@@ -151,12 +151,12 @@ def replicate(module: nn.Module, world: World) -> nn.Module:
     newer = "forward_sync_buffers" in inspect.signature(replicas).parameters
     buffers: dict[str, Any] = {
         "forward_sync_buffers" if newer else "broadcast_buffers": False
-    }  # ours are tables that never change
+    }  # the buffers are constant
     return replicas(module, device_ids=devices, **buffers)
 
 
 def shard(module: nn.Module, layers: list[nn.Module], world: World) -> None:
-    """Spread every tensor over the processes: a layer's are brought together while it computes, and let go again."""
+    """Shard every parameter over the processes (FSDP2): each layer's are gathered while it computes, then freed."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -167,7 +167,7 @@ def shard(module: nn.Module, layers: list[nn.Module], world: World) -> None:
 
 
 def gather_model(model: Model, *, sharded: bool) -> Model:
-    """Bring a model together that may be spread over the processes; all of them must ask for it."""
+    """Gather a possibly sharded model. Collective: all processes must call it."""
     if not sharded:
         return model
     state = {name: full_tensor(each).cpu() for name, each in model.state_dict().items()}
@@ -177,7 +177,7 @@ def gather_model(model: Model, *, sharded: bool) -> Model:
 
 
 def gather_parameters(module: nn.Module) -> None:
-    """Bring the parameters together that another module has spread, and this one has taken over; all must ask."""
+    """Gather parameters of a module that were sharded as part of another one. Collective."""
     for part in module.modules():
         for name, each in part.named_parameters(recurse=False):
             if hasattr(each, "full_tensor"):
@@ -185,13 +185,13 @@ def gather_parameters(module: nn.Module) -> None:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Bring a tensor together that may be spread over the processes; all of them must ask for it."""
+    """Gather a possibly sharded tensor. Collective: all processes must call it."""
     full = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()
 
 
 def gather_tensor(tensor: Tensor, *, keep: bool) -> Tensor:
-    """Bring a spread tensor together in main memory, or only help others to: a device may not hold many whole ones."""
+    """Gather a possibly sharded tensor; move it to the CPU if `keep`, else discard it, since devices may be small."""
     if not hasattr(tensor, "full_tensor"):
         return tensor.detach()
     full = full_tensor(tensor).detach()
@@ -199,11 +199,11 @@ def gather_tensor(tensor: Tensor, *, keep: bool) -> Tensor:
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Spread a whole tensor over the processes as another one is."""
+    """Shard a full tensor in the same way as `like`."""
     mesh = getattr(like, "device_mesh", None)
     if mesh is None:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    spread: Tensor = distribute_tensor(tensor, mesh, like.placements)  # type: ignore[attr-defined]
-    return spread
+    sharded: Tensor = distribute_tensor(tensor, mesh, like.placements)  # type: ignore[attr-defined]
+    return sharded

@@ -1,4 +1,4 @@
-"""The state of a run that checkpoints save: numbers (`State`), and tensors by name."""
+"""The training state that checkpoints save: numbers (`State`), and tensors by name."""
 
 from __future__ import annotations
 

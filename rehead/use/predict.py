@@ -198,7 +198,7 @@ def _groups(records: Records) -> Iterator[Group]:
     for record in records:
         group.append(record)
         characters += len(record.text)
-        digest.update(repr(record.own).encode(errors="surrogatepass"))
+        digest.update(repr(record.columns).encode(errors="surrogatepass"))
         if len(group) >= GROUP_TEXTS or characters >= GROUP_CHARACTERS:
             end += len(group)
             yield Group(group, end, digest.hexdigest(), records.texts.bytes_read)

@@ -78,7 +78,9 @@ class Layout:
             shares = [""] * len(self.classes)
             if said.probabilities is not None:
                 shares = [f"{share:.6f}" for share in said.probabilities]
-            return _csv_line([*(_cell(record.own.get(name)) for name in self.own), labels, *shares, *map(_cell, more)])
+            return _csv_line(
+                [*(_cell(record.columns.get(name)) for name in self.own), labels, *shares, *map(_cell, more)]
+            )
         label: Any = said.labels if said.labels is None else list(said.labels) if self.multilabel else said.labels[0]
         shares_by_name = None
         if said.probabilities is not None:
@@ -86,7 +88,7 @@ class Layout:
             shares_by_name = dict(zip(self.classes, rounded, strict=True))
         ours = {self.label: label, self.probabilities[0]: shares_by_name}
         return _json_line(
-            {**record.own, **ours, **{self.names[name]: each for name, each in zip(self.more, more, strict=True)}}
+            {**record.columns, **ours, **{self.names[name]: each for name, each in zip(self.more, more, strict=True)}}
         )
 
 

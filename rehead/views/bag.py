@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rehead.text.long_documents import LongRule, split_long
+from rehead.text.long_documents import UNLIMITED, LongRule, check_cutting, cut_documents, split_long
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups, rows_without
-from rehead.views.pieces import UNLIMITED, check_pieces, cut
-from rehead.views.row_sums import index_rows, sum_rows, vectors_of_rows
-from rehead.views.rows import RowFinder
+from rehead.views.rows import RowFinder, index_rows, sum_rows, vectors_of_rows
 from rehead.views.view import DenseView, Raw
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class BagOptions:
     "What is read of a longer document; the scores of several windows are averaged."
 
     def __post_init__(self) -> None:
-        check_pieces(self.max_length, self.long)
+        check_cutting(self.max_length, self.long)
 
 
 class BagView(DenseView):
@@ -70,7 +68,7 @@ class BagView(DenseView):
         for group in texts.groups():
             pieces, whole = group, np.arange(len(group))
             if max(map(len, group.ids), default=0) > self.max_length:
-                cuts, parts = cut(group.ids, self.max_length, self.options.long)
+                cuts, parts = cut_documents(group.ids, self.max_length, self.options.long)
                 pieces, whole = EncodedTexts(ids=parts), cuts.document
             found.append(self._vectors(finder, pieces).cpu().numpy())
             document.append(whole + count)

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from rehead.errors import ConfigError
 from rehead.model.config import Pooling
-from rehead.model.pooling import pool
-from rehead.text.long_documents import LongRule, split_long
+from rehead.model.heads import pool
+from rehead.text.long_documents import LongRule, check_cutting, cut_documents, split_long
 from rehead.views.encoded import GROUP_TOKENS, EncodedTexts
 from rehead.views.leave_out import Groups
-from rehead.views.pieces import check_pieces, cut
 from rehead.views.view import DenseView, Raw
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class LayersOptions:
     "What is read of a longer document; the scores of several windows are averaged."
 
     def __post_init__(self) -> None:
-        check_pieces(self.max_length, self.long)
+        check_cutting(self.max_length, self.long)
         if self.pooling not in ("mean", "last") or type(self.causal) is not bool:
             raise ConfigError(
                 f"pooling={self.pooling!r}, causal={self.causal!r}: expected mean or last, true or false."
@@ -86,7 +85,7 @@ class LayersView(DenseView):
         ids = texts.ids
         if self.whole:
             return Raw(self._means(ids), np.arange(len(ids)), len(ids))
-        pieces, parts = cut(ids, self.max_length, self.options.long)
+        pieces, parts = cut_documents(ids, self.max_length, self.options.long)
         vectors = np.zeros((len(parts), self.columns), np.float32)
         for members, hidden, keep in self._hidden(parts):
             vectors[members] = pool(hidden, keep, self.options.pooling).float().cpu().numpy()

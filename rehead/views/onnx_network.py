@@ -23,10 +23,10 @@ from rehead.model.layers import Layer
 from rehead.model.model import Model
 from rehead.model.ngrams import FACTOR, NO_ROW, PRIME
 from rehead.model.positions import WAVELENGTH, Learned
+from rehead.text.long_documents import UNLIMITED
 from rehead.views.bag import BagView
 from rehead.views.layers import LayersView
 from rehead.views.onnx_graph import Graph
-from rehead.views.pieces import UNLIMITED
 from rehead.views.view import View
 from rehead.views.words import WordsView
 

@@ -7,8 +7,7 @@ from torch import Tensor
 from rehead.errors import ConfigError
 from rehead.model import LanguageModel, Model
 from rehead.model.config import Pooling
-from rehead.model.heads import ClassifierHead, LanguageModelHead, unit_vectors
-from rehead.model.pooling import pool
+from rehead.model.heads import ClassifierHead, LanguageModelHead, pool, unit_vectors
 from tests.model.conftest import alive, classifier_of, miniature
 
 POOLINGS: list[Pooling] = ["last", "mean"]

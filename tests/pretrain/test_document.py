@@ -20,8 +20,7 @@ from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.row_optimizer import RowAdagrad, expect_sparse
-from rehead.views.row_sums import index_rows
-from rehead.views.rows import RowFinder
+from rehead.views.rows import RowFinder, index_rows
 
 NTOKENS = 40
 
@@ -29,7 +28,7 @@ NTOKENS = 40
 @pytest.fixture(autouse=True)
 def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """With forty words all are frequent: thin out less."""
-    monkeypatch.setattr(grams_module, "THIN", 1e-2)
+    monkeypatch.setattr(grams_module, "SUBSAMPLE_THRESHOLD", 1e-2)
 
 
 class Stored:
@@ -160,7 +159,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     loss, count = 0.0, 0
     base = made.model.base
     for place in range(len(prepared.texts)):
-        rows = prepared.reading.row[prepared.reading.document == place]
+        rows = prepared.inputs.row[prepared.inputs.document == place]
         vector = torch.zeros(8)
         for row in rows:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
@@ -169,7 +168,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
         vector = vector * (LOGIT_SCALE / size) if size else vector
         scores = {
             int(row): sum(a * b for a, b in zip(vector.tolist(), output[row], strict=True)) - float(chance)
-            for row, chance in zip(prepared.candidates, prepared.chances, strict=True)
+            for row, chance in zip(prepared.candidates, prepared.log_probabilities, strict=True)
         }
         total = math.log(sum(math.exp(each) for each in scores.values()))
         for row in prepared.targets.row[prepared.targets.document == place]:
@@ -200,7 +199,7 @@ def test_an_n_gram_is_read_or_predicted_never_both() -> None:
         prepared = made._prepare(*_choices(made, 1))
         read, predicted = (
             set(zip(*(each.tolist() for each in (some.document, some.start, some.size)), strict=True))
-            for some in (prepared.reading, prepared.targets)
+            for some in (prepared.inputs, prepared.targets)
         )
         assert read
         assert predicted
@@ -211,13 +210,13 @@ def test_layers_predict_only_what_lies_outside_what_they_read() -> None:
     made = objective(layered())
     prepared = made._prepare(*_choices(made, 0))
     targets = prepared.targets
-    begin, end = prepared.stretches[targets.document].T
+    begin, end = prepared.spans[targets.document].T
     assert ((targets.start + targets.size <= begin) | (targets.start >= end)).all()
     lengths = np.array([len(each) for each in prepared.texts])
-    assert ((prepared.stretches[:, 1] - prepared.stretches[:, 0]) == np.minimum(-(-lengths // 2), 8)).all()
+    assert ((prepared.spans[:, 1] - prepared.spans[:, 0]) == np.minimum(-(-lengths // 2), 8)).all()
     batch = made.read(0)
     for ids, length, text, (first, last) in zip(
-        batch.tensors["ids"], batch.tensors["lengths"], prepared.texts, prepared.stretches, strict=True
+        batch.tensors["ids"], batch.tensors["lengths"], prepared.texts, prepared.spans, strict=True
     ):
         assert ids[:length].tolist() == text[first:last].tolist()
 
@@ -271,20 +270,25 @@ def test_negatives_go_by_thinned_frequency_to_the_power_of_three_quarters() -> N
     shares = {token: count / counts.total() for token, count in counts.items()}
     thinned = {token: share * min(1.0, math.sqrt(1e-2 / share) + 1e-2 / share) for token, share in shares.items()}
     total = sum(share**0.75 for share in thinned.values())
-    assert made.as_draw.tolist() == pytest.approx([thinned.get(each, 0.0) ** 0.75 / total for each in range(NTOKENS)])
+    assert made.sampling_distribution.tolist() == pytest.approx(
+        [thinned.get(each, 0.0) ** 0.75 / total for each in range(NTOKENS)]
+    )
 
 
 def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     made = objective(count=60)
-    steps, rows = 300, len(made.kept)
+    steps, rows = 300, len(made.keep)
     often, expected = np.zeros(rows), np.zeros(rows)
     for step in range(steps):
         prepared = made._prepare(*_choices(made, step))
         often[prepared.candidates] += 1
         targets = len(prepared.targets.row)
-        expected += -np.expm1(-made.as_target * targets - made.as_draw * module.SAMPLED_CANDIDATES)
+        expected += -np.expm1(
+            -made.target_distribution * targets - made.sampling_distribution * module.SAMPLED_CANDIDATES
+        )
         assert np.allclose(
-            np.exp(prepared.chances), (-np.expm1(-made.as_target * targets - made.as_draw * 1000))[prepared.candidates]
+            np.exp(prepared.log_probabilities),
+            (-np.expm1(-made.target_distribution * targets - made.sampling_distribution * 1000))[prepared.candidates],
         )
     assert abs(often.sum() - expected.sum()) < 0.05 * expected.sum()
 
@@ -350,7 +354,7 @@ def test_fresh_layers_change_nothing() -> None:
 
 
 def test_of_a_long_document_a_stretch_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST", 10)
+    monkeypatch.setattr(module, "MAX_TOKENS", 10)
     made = objective(documents=20)
     prepared = [made._prepare(*_choices(made, step)) for step in range(2)]
     assert max(len(text) for step in prepared for text in step.texts) == 10
@@ -369,7 +373,7 @@ def test_frequent_tokens_start_small_and_move_slowly() -> None:
     made = objective()
     torch.manual_seed(0)
     plain = Model(config()).base.embedding.weight
-    kept = torch.from_numpy(made.kept[:NTOKENS]).float()
+    kept = torch.from_numpy(made.keep[:NTOKENS]).float()
     assert kept.min() < 0.5
     assert torch.allclose(made.model.base.embedding.weight, plain * kept[:, None])
     rates = made.row_rates()

@@ -118,13 +118,13 @@ def test_a_compressed_file_cut_short(tmp_path: Path, packed: str) -> None:
     data = gzip.compress(text) if packed == ".gz" else zstandard.ZstdCompressor().compress(text)
     for length in (len(data) - 1, len(data) // 2, 5):
         message = error_of(written(tmp_path, data[:length], "a.txt" + packed))
-        assert message == f"a.txt{packed}: the compressed file is cut short. Copy or download it again."
+        assert message == f"a.txt{packed}: the compressed file is truncated. Copy or download it again."
 
 
 @pytest.mark.parametrize(("packed", "kind"), [(".gz", "gzip"), (".zst", "zstd")])
 def test_a_name_that_lies(tmp_path: Path, packed: str, kind: str) -> None:
     message = error_of(written(tmp_path, b"plain text\n", "a.txt" + packed))
-    assert message == f"a.txt{packed}: is not a {kind} file, whatever its name says. Compress it, or rename it."
+    assert message == f"a.txt{packed}: is not a {kind} file, despite its extension. Compress it, or rename it."
 
 
 def test_a_damaged_gzip_file(tmp_path: Path) -> None:
@@ -165,13 +165,13 @@ def test_utf8_cut_in_a_character(tmp_path: Path) -> None:
 def test_utf16_gone_wrong(tmp_path: Path) -> None:
     odd = codecs.BOM_UTF16_LE + "a\nb\nc".encode("utf-16-le") + b"x"
     assert error_of(written(tmp_path, odd)) == (
-        "a.txt line 3: not valid utf-16-le, as its first bytes announce. Save it as UTF-8."
+        "a.txt line 3: not valid utf-16-le, which the byte-order mark declares. Save it as UTF-8."
     )
 
 
 def test_a_nul_byte(tmp_path: Path) -> None:
     assert error_of(written(tmp_path, b"a\nb\nc\0d\n")) == (
-        "a.txt line 3: a NUL byte. The file is binary, or UTF-16 without its mark: save it as UTF-8."
+        "a.txt line 3: a NUL byte. The file is binary, or UTF-16 without a BOM: save it as UTF-8."
     )
     assert "line 1: a NUL byte" in error_of(written(tmp_path, "no mark\n".encode("utf-16-le")))
 
@@ -183,8 +183,8 @@ def test_a_long_line_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert message == (
-        "a.txt line 3: the line goes on for more than 4 MB. "
-        "Give every document a line of its own, or allow longer ones with --max-document-mb."
+        "a.txt line 3: the line is longer than 4 MB. "
+        "Put every document on its own line, or raise the limit with --max-document-mb."
     )
     assert peak < 12_000_000
 
@@ -193,7 +193,7 @@ def test_a_long_line_is_refused_before_it_is_read_whole(tmp_path: Path) -> None:
 def test_the_limit_is_exact(tmp_path: Path, size: int) -> None:
     path = written(tmp_path, b"a\n" + "é".encode() * (size // 2) + b"x" * (size % 2) + b"\nb\n")
     if size > 10:
-        assert error_of(path, limit=10).startswith("a.txt line 2: the line goes on for more than 1e-05 MB")
+        assert error_of(path, limit=10).startswith("a.txt line 2: the line is longer than 1e-05 MB")
     else:
         assert len(lines_of(path, limit=10)) == 3
 

@@ -322,15 +322,15 @@ def test_a_crowd_is_limited_and_says_so() -> None:
     planted = " ".join(written(rng, 60))
     texts += [planted, planted + " and more"]
     result = find_duplicates(texts)
-    assert len(result.pairs) < 1500 * duplicates.CROWD_SAMPLE * duplicates.CROWD_LOOKUPS  # not 1500 * 1499 / 2
+    assert len(result.pairs) < 1500 * duplicates.COMMON_SAMPLE * duplicates.COMMON_LOOKUPS  # not 1500 * 1499 / 2
     assert result.limited == 1500
     assert len(set(result.groups().tolist())) == 2  # the template is one group all the same
     assert (1500, 1501) in found(result)
 
 
 def test_in_a_crowd_rare_words_still_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "CROWD", 5)
-    monkeypatch.setattr(duplicates, "CROWD_LOOKUPS", 0)
+    monkeypatch.setattr(duplicates, "COMMON", 5)
+    monkeypatch.setattr(duplicates, "COMMON_LOOKUPS", 0)
     template = " ".join(f"t{i}" for i in range(25))
     texts = [f"{template} own{i}" for i in range(20)]
     texts += [f"well {text}" for text in texts]

@@ -125,7 +125,7 @@ def test_a_folder_of_parts_is_not_one_of_classes() -> None:
         for name in ("neg", "pos"):
             write(f"set/{part}/{name}/1.txt", "text")
     assert error("set") == (
-        "set: its subfolders all hold the same subfolders, so they look like parts, not classes. "
+        "set: its subfolders all have the same subfolders, so they look like splits, not classes. "
         "Name one of them, such as set/test."
     )
 
@@ -167,7 +167,7 @@ def test_the_same_file_twice() -> None:
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"text,label\none,x\n")))
     assert read("-", input_format="csv") == [("one", ("x",), "-", 2)]
-    assert error("-") == "-: txt does not do here: give csv, tsv, jsonl, parquet, or say --input-format."
+    assert error("-") == "-: txt files have no labels. Give csv, tsv, jsonl, parquet, or set --input-format."
 
 
 def test_real_pairs(shared_data: Path) -> None:
@@ -255,7 +255,7 @@ def test_labels_with_a_bar_between() -> None:
 @pytest.mark.parametrize("label", ['["a", ""]', '["a", null]', '"a|"', '"|"'])
 def test_an_empty_label_among_several(label: str) -> None:
     write("a.jsonl", f'{{"text": "one", "label": {label}}}\n')
-    assert error("a.jsonl") == "a.jsonl line 1: one of several labels is empty. Name it, or take it out."
+    assert error("a.jsonl") == "a.jsonl line 1: one of the labels is empty. Name it, or remove it."
 
 
 # Mistakes
@@ -279,7 +279,7 @@ def test_empty_texts() -> None:
     assert data.texts == ["one"]
     assert data.skipped == Counter({"empty text": 2})
     write("b.csv", "text,label\n ,x\n")
-    assert error("b.csv", skip_empty=True) == "b.csv: no example is left: all that was found is empty."
+    assert error("b.csv", skip_empty=True) == "b.csv: all texts are empty, so there are no examples."
 
 
 @pytest.mark.parametrize("label", ['{"a": 1}', "[[1]]"])
@@ -290,7 +290,7 @@ def test_labels_that_are_none(label: str) -> None:
 
 def test_half_a_character_in_a_label() -> None:
     write("a.jsonl", '{"text": "one", "label": "\\udc00"}\n')
-    assert error("a.jsonl").startswith("a.jsonl line 1: \\udc00 is half a character")
+    assert error("a.jsonl").startswith("a.jsonl line 1: \\udc00 is a lone surrogate")
 
 
 def test_columns_that_are_not_there() -> None:
@@ -335,11 +335,11 @@ def test_pairs_of_different_lengths() -> None:
     write("a.review.spm", "▁one\n▁two\n▁three\n")
     write("a.label", "1\n0\n")
     assert error("a") == (
-        "a.review.spm has 3 texts, but a.label has 2 labels: nothing goes with a.review.spm line 3. "
-        "Give every line of one a line of the other."
+        "a.review.spm has 3 texts, but a.label has 2 labels: a.review.spm line 3 has no counterpart. "
+        "Line counts must agree."
     )
     write("a.label", "1\n0\n1\n0\n")
-    assert "nothing goes with a.label line 4." in error("a")
+    assert "a.label line 4" in error("a")
 
 
 def test_blanks_in_pairs_keep_their_place() -> None:
@@ -355,25 +355,23 @@ def test_half_a_pair() -> None:
     write("a.review.spm", "▁one\n")
     write("b.label", "1\n")
     for name in ("a", "a.review.spm", "a.label"):
-        assert error(name) == (
-            "a.review.spm: belongs with a.label, which is not there. Put it there, or leave a.review.spm out."
-        )
-    assert error("b").startswith("b.label: belongs with b.review.spm, which is not there.")
+        assert error(name) == ("a.review.spm: needs a.label, which does not exist. Add it, or leave a.review.spm out.")
+    assert error("b").startswith("b.label: needs b.review.spm, which does not exist.")
     assert error("cc.label") == "cc.label: no such file or folder. Check the path."
 
 
 def test_files_that_hold_no_labels() -> None:
     write("a.txt", "one\n")
-    assert error("a.txt") == "a.txt: txt does not do here: give csv, tsv, jsonl, parquet, or say --input-format."
+    assert error("a.txt") == "a.txt: txt files have no labels. Give csv, tsv, jsonl, parquet, or set --input-format."
     assert error("none.csv") == "none.csv: no such file or folder. Check the path."
     write("texts/a.txt", "one\n")
     for name in ("texts", "texts/*"):
         assert error(name) == (
-            f"{name}: no labelled text in it. "
+            f"{name}: contains no labelled text. "
             "Give csv, tsv, jsonl, parquet, a subfolder for each class, or X.review.spm with X.label."
         )
-    assert error("") == "an empty file name: name a file, or a folder, or - for standard input."
-    assert error() == "no file to read: name one, or a folder, or - for standard input."
+    assert error("") == "a file name is empty: give a file, a folder, or - for standard input."
+    assert error() == "no file to read: give a file, a folder, or - for standard input."
     write("set/x/1.pdf", "one")
     assert error("set") == "set/x: no text in this class folder. Add examples, or remove it."
 

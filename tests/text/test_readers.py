@@ -60,8 +60,8 @@ def test_pieces_against_sentencepiece(shared_data: Path) -> None:
 def test_blank_lines() -> None:
     write("a.txt", "one\n\n  \ntwo\n\n\n")
     assert error("a.txt") == (
-        "a.txt line 2: empty text. Drop such texts with --skip-empty; "
-        "if blank lines separate documents, say --documents block."
+        "a.txt line 2: empty text. Skip empty texts with --skip-empty; "
+        "if blank lines separate documents, give --documents block."
     )
     texts = Texts("a.txt", ReadOptions(skip_empty=True))
     assert list(texts) == [("one", "a.txt", 1), ("two", "a.txt", 4)]
@@ -77,20 +77,20 @@ def test_files_without_text(content: str, documents: str) -> None:
     write("a.txt", content)
     write("b.txt", "one")
     assert error("b.txt", "a.txt", documents=documents) == (
-        "a.txt: there is no text in it. Leave it out, or pass over such files with --skip-empty."
+        "a.txt: the file is empty. Leave it out, or skip empty files with --skip-empty."
     )
     texts = Texts(["a.txt", "b.txt"], ReadOptions(documents=documents, skip_empty=True))  # type: ignore[arg-type]
     assert list(texts) == [("one", "b.txt", 1)]
     assert texts.skipped == Counter({"empty file": 1})
-    assert error("a.txt", skip_empty=True) == "a.txt: no text is left: all that was found is empty."
+    assert error("a.txt", skip_empty=True) == "a.txt: all texts are empty."
 
 
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ("line", "a.txt line 2: the line goes on for more than 0.002 MB."),
-        ("block", "a.txt line 2: the line goes on for more than 0.002 MB."),
-        ("file", "a.txt line 2: the line goes on for more than 0.002 MB."),
+        ("line", "a.txt line 2: the line is longer than 0.002 MB."),
+        ("block", "a.txt line 2: the line is longer than 0.002 MB."),
+        ("file", "a.txt line 2: the line is longer than 0.002 MB."),
     ],
 )
 def test_a_line_too_long(documents: str, message: str) -> None:
@@ -102,7 +102,7 @@ def test_a_block_or_file_too_long() -> None:
     write("a.txt", "one\n\n" + "x\n" * 3000)
     assert error("a.txt", documents="block", max_document_mb=0.002) == (
         "a.txt line 3: the block is longer than 0.002 MB. "
-        "Cut it into documents (see --documents), or allow longer ones with --max-document-mb."
+        "Split it into documents (see --documents), or raise the limit with --max-document-mb."
     )
     assert error("a.txt", documents="file", max_document_mb=0.002).startswith("a.txt line 1: the file is longer")
 

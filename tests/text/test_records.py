@@ -14,7 +14,7 @@ from rehead.text.records import Records
 
 
 def read(path: Path, **options: object) -> list[tuple[str, dict[str, object]]]:
-    return [(each.text, each.own) for each in Records(path, ReadOptions(**options))]  # type: ignore[arg-type]
+    return [(each.text, each.columns) for each in Records(path, ReadOptions(**options))]  # type: ignore[arg-type]
 
 
 def test_a_table_keeps_its_columns(tmp_path: Path) -> None:
@@ -41,17 +41,21 @@ def test_parquet_keeps_values_of_any_type(tmp_path: Path) -> None:
 def test_an_empty_text_is_a_row_and_a_blank_line_of_a_table_is_not(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n1,x\n\n2,  \n3,y\n\n")
     records = Records(tmp_path / "a.csv", ReadOptions())
-    assert [(each.text, each.own["id"], each.line) for each in records] == [("x", "1", 2), ("", "2", 4), ("y", "3", 5)]
+    assert [(each.text, each.columns["id"], each.line) for each in records] == [
+        ("x", "1", 2),
+        ("", "2", 4),
+        ("y", "3", 5),
+    ]
     assert records.skipped == {"blank line": 2}
     records = Records(tmp_path / "a.csv", ReadOptions(skip_empty=True))
-    assert [each.own["id"] for each in records] == ["1", "3"]
+    assert [each.columns["id"] for each in records] == ["1", "3"]
     assert records.skipped == {"blank line": 2, "empty text": 1}
 
 
 def test_lines_stay_side_by_side_with_those_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\n \ntwo\n\n\n")
     records = list(Records(tmp_path / "a.txt", ReadOptions()))
-    assert [(each.line, each.text, each.own) for each in records] == [
+    assert [(each.line, each.text, each.columns) for each in records] == [
         (1, "one", {"text": "one"}),
         (2, "", {"text": ""}),
         (3, "", {"text": ""}),
@@ -78,7 +82,7 @@ def test_of_several_files_each_row_names_its_own(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("y\n\nz\n")
     records = Records(tmp_path, ReadOptions())
     a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.txt")
-    assert [(each.text, each.own) for each in records] == [
+    assert [(each.text, each.columns) for each in records] == [
         ("x", {"file": a, "id": "1", "text": "x"}),
         ("y", {"file": b, "text": "y"}),
         ("", {"file": b, "text": ""}),

@@ -96,7 +96,7 @@ def test_user_defined_symbols_have_ids_but_are_not_found_in_text(kind: str, tmp_
     assert tokenizer.notes == [f"{path}: 2 pieces (<sep> un film) are user-defined symbols: {KEPT}"]
 
 
-KEPT = "they keep their ids, text is cut without them."
+KEPT = "they keep their ids, but text never produces them."
 
 
 def test_the_tokenizer_json_stands_alone(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_a_dictionary_gives_the_order_and_disagreements_are_said(tmp_path: Path)
     ("text", "message"),
     [
         ("▁a 1\n▁b\n", "line 2: expected a piece"),
-        ("▁a 1\n▁a 1\n", "line 2: '▁a' was on line 1"),
+        ("▁a 1\n▁a 1\n", "line 2: '▁a' is already on line 1"),
         ("▁a 1\n\n", "line 2: expected"),
         ("▁a x\n", "line 1: expected"),
-        ("▁a 1\n</s> 1\n", "line 2: </s> has its own id"),
+        ("▁a 1\n</s> 1\n", "line 2: </s> is a special token"),
         ("", "line 1: expected"),
     ],
 )

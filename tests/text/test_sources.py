@@ -69,19 +69,19 @@ def test_paths_that_lead_nowhere() -> None:
     Path("empty").mkdir()
     write("paper.pdf", b"%PDF\0")
     write("a.txt", "one\n")
-    known = "Known are .txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
+    known = "Known: .txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
     assert error("none.txt") == "none.txt: no such file or folder. Check the path."
     assert error("papers.txt") == "papers.txt: no such file or folder. Is it paper.pdf?"
     assert (
         error("a.txt/none.txt") == "a.txt/none.txt: no such file or folder. Check the path: there is no folder a.txt."
     )
-    assert error("none*.txt") == "none*.txt: matches no file. Check the pattern, and the folder you are in."
+    assert error("none*.txt") == "none*.txt: matches no file. Check the pattern and the working directory."
     assert error("x" * 5000).endswith(": cannot be read: File name too long.")
-    assert error("emp*") == "emp*: matches folders only. Name them, or match the files in them."
-    assert error("empty") == f"empty: no file to read in this folder. {known}."
-    assert error("paper.pdf") == f"paper.pdf: unknown extension. {known}; or say what it is with --input-format."
-    assert error("") == "an empty file name: name a file, or a folder, or - for standard input."
-    assert error() == "no file to read: name one, or a folder, or - for standard input."
+    assert error("emp*") == "emp*: matches folders only. Give the folders, or a pattern for the files in them."
+    assert error("empty") == f"empty: no readable file in this folder. {known}."
+    assert error("paper.pdf") == f"paper.pdf: unknown extension. {known}. Set the format with --input-format."
+    assert error("") == "a file name is empty: give a file, a folder, or - for standard input."
+    assert error() == "no file to read: give a file, a folder, or - for standard input."
     assert error("/dev/null", input_format="txt").startswith("/dev/null: is not a file.")
     assert error("a\0b") == "a\\x00b: cannot be read: embedded null byte."
 
@@ -144,13 +144,13 @@ def test_standard_input_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "flag"),
     [
-        ("a.txt", {"text_column": "x"}, "--text-column: is for csv, tsv, jsonl, parquet"),
-        ("a.txt", {"label_column": "x"}, "--label-column: is for csv, tsv, jsonl, parquet"),
-        ("a.txt", {"delimiter": ","}, "--delimiter: is for csv, tsv"),
-        ("a.txt", {"no_quotes": True}, "--no-quotes: is for csv, tsv"),
-        ("a.jsonl", {"no_quotes": True}, "--no-quotes: is for csv, tsv"),
-        ("a.csv", {"documents": "line"}, "--documents: is for txt"),
-        ("a.review.spm", {"documents": "block"}, "--documents: is for txt"),
+        ("a.txt", {"text_column": "x"}, "--text-column: applies to csv, tsv, jsonl, parquet"),
+        ("a.txt", {"label_column": "x"}, "--label-column: applies to csv, tsv, jsonl, parquet"),
+        ("a.txt", {"delimiter": ","}, "--delimiter: applies to csv, tsv"),
+        ("a.txt", {"no_quotes": True}, "--no-quotes: applies to csv, tsv"),
+        ("a.jsonl", {"no_quotes": True}, "--no-quotes: applies to csv, tsv"),
+        ("a.csv", {"documents": "line"}, "--documents: applies to txt"),
+        ("a.review.spm", {"documents": "block"}, "--documents: applies to txt"),
     ],
 )
 def test_options_that_do_not_apply(name: str, options: dict[str, Any], flag: str) -> None:
@@ -160,8 +160,8 @@ def test_options_that_do_not_apply(name: str, options: dict[str, Any], flag: str
     write("a.review.spm", "▁one\n")
     write("a.label", "y\n")
     complaint = error(name, **options)
-    assert complaint.startswith(f"{flag}, and all there is to read is ")
-    assert complaint.endswith(". Leave it out, or say what the files are with --input-format.")
+    assert complaint.startswith(f"{flag}, but the input is ")
+    assert complaint.endswith(". Leave it out, or set the format of the files with --input-format.")
     assert len(list(Texts(name, ReadOptions(**options), check=False))) == 1
     others = {"a.txt", "a.csv"} | {name}
     if "x" not in options.values():
@@ -175,14 +175,14 @@ def test_options_that_do_not_apply(name: str, options: dict[str, Any], flag: str
 def test_which_options_apply_to_what() -> None:
     check_options_apply({"txt", "jsonl"}, ReadOptions(documents="block", text_column="x", label_column="y"))
     check_options_apply([], ReadOptions(documents="block"))
-    with pytest.raises(UserError, match=r"^--delimiter: is for csv, tsv, and all there is to read is jsonl, txt\."):
+    with pytest.raises(UserError, match=r"^--delimiter: applies to csv, tsv, but the input is jsonl, txt\."):
         check_options_apply({"txt", "jsonl"}, ReadOptions(delimiter=";"))
 
 
 @pytest.mark.parametrize("read_them", [Texts, read_examples])
 @pytest.mark.parametrize("paths", [None, 3, b"a.txt", [None], ["a.txt", 3], [b"a.txt"], {1: 2}])
 def test_what_is_no_path(read_them: Any, paths: Any) -> None:
-    with pytest.raises(UserError, match=r"^paths: .* \(of type \w+\) names no file\. Give a file, a folder or a glob"):
+    with pytest.raises(UserError, match=r"^paths is .* \(of type \w+\)\. Expected"):
         read_them(paths)
 
 

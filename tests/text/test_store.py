@@ -145,7 +145,7 @@ def test_half_a_surrogate_pair_is_named(tmp_path: Path, tokenizer: Tokenizer) ->
             yield Document("half \ud83d a pair", "x.jsonl", 2)
 
     (tmp_path / "x.txt").write_text("fine\n")
-    with pytest.raises(UserError, match=r"x\.jsonl line 2: half of a surrogate pair"):
+    with pytest.raises(UserError, match=r"x\.jsonl line 2: a lone surrogate"):
         build_store(Broken([tmp_path / "x.txt"]), tokenizer, tmp_path / "store", quiet=True)
 
 
@@ -240,7 +240,7 @@ def test_what_was_left_out_is_said(tmp_path: Path, tokenizer: Tokenizer, capsys:
     (tmp_path / "gaps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
     texts = Texts([tmp_path / "gaps.txt"], ReadOptions(skip_empty=True))
     build_store(texts, tokenizer, tmp_path / "store")
-    assert "left out: empty text: 1" in capsys.readouterr().err
+    assert "skipped: empty text: 1" in capsys.readouterr().err
 
 
 def write_corpus(path: Path, size: int) -> None:

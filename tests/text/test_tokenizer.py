@@ -98,7 +98,7 @@ print(Tokenizer.train(documents, vocab=300, quiet=True).fingerprint())
 def test_little_text_gives_a_small_vocabulary_and_says_so() -> None:
     tokenizer = train_tokenizer(DOCUMENTS[:2], vocab=5000, quiet=True)
     assert tokenizer.vocab_size < 400
-    assert any(f"{tokenizer.vocab_size:,} entries, not 5,000" in note for note in tokenizer.notes)
+    assert any(f"{tokenizer.vocab_size:,} tokens instead of 5,000" in note for note in tokenizer.notes)
 
 
 def test_a_megabyte_without_a_space_does_not_stop_training() -> None:
@@ -201,7 +201,7 @@ def test_asking_for_a_mask_where_there_is_none() -> None:
 
 def test_a_model_that_fails_at_unknown_characters_is_refused_at_once() -> None:
     inner = tokenizers.Tokenizer(models.WordLevel({"<pad>": 0, "</s>": 1, "a": 2}, "<unk>"))
-    with pytest.raises(UserError, match="does not know"):
+    with pytest.raises(UserError, match="unknown characters"):
         Tokenizer(inner)
 
 
@@ -238,7 +238,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 def test_pieces_that_are_not_there(tokenizer: Tokenizer) -> None:
     assert tokenizer.ids_of(["<s>", "no such piece", "a"])[:2] == [0, 3]
     without_unknown = Tokenizer(tokenizers.Tokenizer(models.BPE({"<pad>": 0, "</s>": 1}, [])))
-    with pytest.raises(UserError, match="neither the piece 'x'"):
+    with pytest.raises(UserError, match="'x'"):
         without_unknown.ids_of(["x"])
 
 

@@ -86,7 +86,10 @@ def test_the_cadence_of_checkpoints_changes_nothing(
 def test_a_run_broken_off_while_it_saves_goes_on(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At every call by which a checkpoint is written, deleted or flushed."""
     expected = straight(text, tmp_path / "straight")
-    calls = [(checkpoint, name) for name in ("save_file", "write_json", "sha256", "write_checksummed_json", "clear", "_delete")]
+    calls = [
+        (checkpoint, name)
+        for name in ("save_file", "write_json", "sha256", "write_checksummed_json", "clear", "_delete")
+    ]
     for module, name in calls:
         out = tmp_path / name
         plain, seen = getattr(module, name), 0

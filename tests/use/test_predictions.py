@@ -99,7 +99,7 @@ def test_half_a_character_can_be_written(tmp_path: Path) -> None:
         row = layout.header() + layout.row(record(**own), Prediction(("a",), [1.0]))
         (tmp_path / f"a.{format_}").write_bytes(encoded(row, compressed=False))
         (back,) = Records(tmp_path / f"a.{format_}", ReadOptions())
-        assert back.own["name"] == ("\ud83d!" if format_ == "jsonl" else "\\ud83d!")
+        assert back.columns["name"] == ("\ud83d!" if format_ == "jsonl" else "\\ud83d!")
 
 
 def test_compressed_pieces_stand_behind_each_other() -> None:

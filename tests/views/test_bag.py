@@ -11,11 +11,11 @@ import torch
 from rehead.errors import ConfigError
 from rehead.model.config import ViewConfig
 from rehead.model.model import Model
+from rehead.text.long_documents import UNLIMITED
 from rehead.views import bag as module
 from rehead.views import make_view
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.pieces import UNLIMITED
 from tests.model.conftest import miniature
 from tests.views.by_hand import bag_vector, documents, living
 

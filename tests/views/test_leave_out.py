@@ -13,12 +13,12 @@ from rehead.model.model import Model
 from rehead.model.ngrams import NO_ROW
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head, open_views
+from rehead.text.long_documents import cut_documents
 from rehead.views import layers
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
 from rehead.views.leave_out import Groups
-from rehead.views.pieces import cut
 from rehead.views.view import View
 from rehead.views.words import WordsView
 from tests.use.classifiers import KINDS, TEXTS, WITHOUT_LAYERS, classifier
@@ -68,7 +68,7 @@ def row_vector(model: Model, row: int) -> torch.Tensor:
 def bag_reference(run: Run, view: BagView, left: Array) -> Array:
     """Average the rows of each piece that are left, and score the pieces."""
     model, vectors = run.model, []
-    for part in cut([left], view.max_length, view.options.long)[1]:
+    for part in cut_documents([left], view.max_length, view.options.long)[1]:
         rows = rows_left(model, part.tolist())
         count = sum(row < model.config.ntokens for row in rows)
         if view.options.distinct:
@@ -104,7 +104,7 @@ def layers_reference(run: Run, view: LayersView, ids: Array, gone: set[int]) -> 
     limit = view.max_length
     parts = [every[begin : begin + limit] for begin in range(0, len(ids), limit)] if view.whole else []
     hidden = []
-    for part in parts or cut([every], limit, view.options.long)[1]:
+    for part in parts or cut_documents([every], limit, view.options.long)[1]:
         embedded = torch.zeros(1, len(part), model.config.nhid)
         for n in range(1, model.config.ngrams + 1):
             for begin in range(len(part) - n + 1):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rehead.model.base import Base
-from rehead.views.row_sums import index_rows, sum_rows, vectors_of_rows
+from rehead.views.rows import index_rows, sum_rows, vectors_of_rows
 from tests.model.conftest import miniature
 
 TOKENS = 50  # rows of the tokens; the n-grams' follow
