@@ -62,8 +62,8 @@ class DemoOptions(CommonOptions):
     "Pretraining epochs of the base (default: as in rehead pretrain)."
 
     lab_tokens: float | None = flag(None, metavar="N")
-    """Also pretrain a causal Transformer language model (preset lab) on so many tokens, and compare it; it takes about
-    an hour of training to pay off (default: no language model)."""
+    """Also pretrain a causal Transformer language model (preset lab) on this many tokens, and compare it; it takes
+    about an hour of training to pay off (default: no language model)."""
 
     lab_epochs: float = flag(4, metavar="N")
     "Epochs of scratch and pretrained on the labelled reviews."

@@ -69,7 +69,7 @@ def _accuracy_bars(results: Results) -> str:
             f'background: var(--{method.kind})"></i>{line}</div>'
         )
     metric = "Test accuracy (all labels of a document correct)" if results.data.multilabel else "Test accuracy"
-    title = f"{metric} with {results.counts[-1]:,} training labels. Small print: 95 % confidence interval."
+    title = f"{metric} with {results.counts[-1]:,} training labels. In small type: 95 % confidence interval."
     return f'<section class="card"><h3>{title}</h3><dl class="bars">{"".join(rows)}</dl></section>'
 
 
@@ -187,8 +187,8 @@ def _significance(results: Results) -> str:
         (lines if pair.labels == results.counts[-1] else others).append(
             f"<li>With {pair.labels:,} labels, <b>{escape(ahead)}</b> is {points(pair.difference.mean)} ahead of "
             f"<b>{escape(behind)}</b> ({confidence_interval(pair)}; permutation test {p_value(pair.p)}): {verdict}. "
-            f'<span class="note">McNemar\'s exact test by seed, as documents that only {escape(second)} : only '
-            f"{escape(first)} classifies correctly: {tests}.</span></li>"
+            f'<span class="note">McNemar\'s exact test by seed, with the number of documents classified correctly only '
+            f"by {escape(second)} : only by {escape(first)}: {tests}.</span></li>"
         )
     more = f"<details><summary>With fewer labels</summary><ul>{''.join(others)}</ul></details>" if others else ""
     return f"<h2>Statistical significance</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""

@@ -46,14 +46,14 @@ class FitOptions(TrainingOptions):
     "balanced: weight classes by inverse frequency, over the classes present (default: all examples weigh the same)."
 
     unfreeze: float | None = flag(None, metavar="EPOCHS")
-    """Gradual unfreezing: train the head alone first, then unfreeze one more layer every so many epochs, from the top
+    """Gradual unfreezing: train the head alone first, then unfreeze one more layer after every EPOCHS, from the top
     (default: train all layers from the start)."""
 
     layer_decay: float = flag(1.0, metavar="FACTOR")
     "Layer-wise learning-rate decay: multiply the learning rate by this for each layer below the head."
 
     patience: int | None = flag(None, metavar="EPOCHS")
-    """Early stopping: stop after so many epochs without improvement on the validation set (default: train to the end;
+    """Early stopping: stop after this many epochs without improvement on the validation set (default: train to the end;
     the best epoch is kept either way)."""
 
     validations: int = flag(0, metavar="N")

@@ -144,15 +144,15 @@ class Base(nn.Module):
         return [(0, self.embedding), *([] if self.ngrams is None else [(self.config.ntokens, self.ngrams)])]
 
     def learn_frequency(self, frequency: NDArray[np.int64], documents: int) -> None:
-        """Keep how many of so many documents contain each row: (R,)."""
+        """Store document frequencies: how many of `documents` contain each row, (R,)."""
         self.statistics.learn_frequency(frequency, documents)
 
     def learn_vectors(self, view: str, vectors: NDArray[Any]) -> None:
-        """Keep mean and covariance of the vectors (N, H) of a sample of documents, as a view gives them."""
+        """Store mean and covariance of the vectors (N, H) that a view gives for a sample of documents."""
         self.statistics.learn_vectors(view, vectors)
 
     def ngram_rows_fit(self) -> bool:
-        """Whether every slot of the n-grams names a row that exists."""
+        """Return whether every n-gram slot has a valid row."""
         return self.ngrams is None or self.ngrams.rows_fit()
 
     def layer_modules(self) -> list[nn.Module]:

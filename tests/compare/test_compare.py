@@ -164,13 +164,13 @@ def test_learning_rates_reach_what_is_trained_by_gradient(
     files: Path, base: Path, words: list[str], rates: tuple[float | None, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[float | None, float]] = []
-    plain = methods.fit
+    plain = methods.fit_classifier
 
     def fit(*arguments: Any, options: FitOptions, **more: Any) -> Any:
         seen.append((options.lr, options.lr_scale))
         return plain(*arguments, options=options, **more)
 
-    monkeypatch.setattr(methods, "fit", fit)
+    monkeypatch.setattr(methods, "fit_classifier", fit)
     less = ["--seeds", "1", "--epochs", "1", "--no-control", "--methods", "scratch,pretrained"]
     assert compare("data.csv", "--from", base, "--out", "out", *less, *words) == 0
     assert seen == [rates, rates]
