@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import csv
 import dataclasses
-import importlib.util
 import json
 from collections import Counter
 from pathlib import Path
@@ -30,10 +29,8 @@ from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets
-from rehead.pretrain.run import pretrain
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
-from rehead.text.datasets import load_dataset
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import read_examples
 from tests.finetune.conftest import MakeBase

@@ -226,7 +226,7 @@ def test_a_head_can_be_kept(make_base: MakeBase) -> None:
 
 def test_gradual_unfreezing_begins_with_the_head(make_base: MakeBase) -> None:
     """And goes on with one more layer after every epoch, from the top; the embeddings come last."""
-    base, data = make_base("small", learnt=True), reviews(24)
+    base, data = make_base("small", learnt=True), reviews(16)
     before = weights(base)
     names = ("layers.1.", "layers.0.", "embedding.")
     for epochs, moved in ((1.5, 1), (2.5, 2), (3.5, 3)):
@@ -247,15 +247,15 @@ def test_it_resumes_to_the_bit(
 ) -> None:
     """Broken off at any batch, of a step or of validation, and resumed."""
     base = make_base("small")
-    given = {"epochs": 2, "checkpoint_steps": 1, "patience": 2, **given}
+    given = {"epochs": 2, "checkpoint_steps": 3, "patience": 2, **given}
 
     def run(out: Path, *, resume: bool = False) -> Fitted:
-        return train_network(reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume)
+        return train_network(reviews(16), reviews(10, 1), base=base, options=options(**given), directory=out, resume=resume)
 
+    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
     expected = run(tmp_path / "straight")
     plain = loop._Training._here
-    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
-    for at in itertools.count(1, 9 * given.get("accumulate", 1)):
+    for at in itertools.count(2, 8 * given.get("accumulate", 1)):
         out = tmp_path / str(at)
         seen = 0
 
@@ -278,7 +278,7 @@ def test_it_resumes_to_the_bit(
         assert all(torch.equal(weights(found.run)[key], each) for key, each in weights(expected.run).items()), at
         assert _lines(out) == _lines(tmp_path / "straight")
         assert [(each.step, each.loss) for each in found.curve] == [(each.step, each.loss) for each in expected.curve]
-    assert at > 20
+    assert at > 16 * given.get("accumulate", 1)
 
 
 def _lines(out: Path) -> list[dict[str, Any]]:
