@@ -19,11 +19,13 @@ from rehead.compare.guards import find_leaks
 from rehead.compare.results import Results, load_results
 from rehead.finetune.splits import split
 from rehead.finetune.targets import some
-from rehead.runs.run import Run, load, save
 from rehead.pretrain.run import pretrain
+from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import read_examples
-from tests.compare.conftest import reviews, tagged
+from tests.compare.conftest import reviews, small_and_quick, tagged
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 LINEAR = ["--methods", "tfidf", "--seeds", "1", "--no-control"]
 
@@ -41,10 +43,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was pretrained for a moment on texts like those of the tests."""
     folder = tmp_path_factory.mktemp("bases")
     (folder / "texts.txt").write_text("\n".join(reviews(200, seed=77).texts), encoding="utf-8")
-    pretrain(
-        folder / "texts.txt", out=folder / "tiny", preset="small", objective="bag", nhid=16, nlayers=1, nhead=2,
-        vocab=300, epochs=1, quiet=True,
-    )  # fmt: skip
+    with small_and_quick():
+        pretrain(
+            folder / "texts.txt", out=folder / "tiny", preset="small", objective="bag", nhid=16, nlayers=1, nhead=2,
+            vocab=300, epochs=1, quiet=True,
+        )  # fmt: skip
     return folder / "tiny"
 
 
@@ -80,7 +83,8 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     write_csv(folder / "data.csv", reviews(120))
     words = ["--labels", "20,60", "--seeds", "2", "--epochs", "2"]
-    assert compare(folder / "data.csv", "--from", base, "--out", folder / "out", *words) == 0
+    with small_and_quick():
+        assert compare(folder / "data.csv", "--from", base, "--out", folder / "out", *words) == 0
     return folder
 
 

