@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from rehead.compare import baselines
 from rehead.finetune import linear_start
 from rehead.finetune.candidates import linear
 from rehead.model.config import PRESETS
 from rehead.text.documents import LabelledData
+from rehead.training import curves
 
 GOOD = ["wonderful", "lovely", "charming", "bright", "superb", "tender"]
 BAD = ["dreadful", "boring", "clumsy", "stale", "awful", "tedious"]
@@ -59,7 +61,7 @@ def small_and_quick() -> Iterator[None]:
     """Shrink what makes comparisons slow and does not matter here.
 
     Of the presets the tables of n-grams: 262,144 rows are copied and optimized for a hundred texts. Of linear
-    classifiers the grid that is searched, and of TF-IDF and NB-SVM nothing: they are the reference.
+    classifiers and baselines the grids that are searched. Learning curves of pretraining are not drawn.
     """
     with pytest.MonkeyPatch.context() as patched:
         for name in ("small", "bag"):
@@ -68,6 +70,9 @@ def small_and_quick() -> Iterator[None]:
         patched.setattr(linear, "WORD_WEIGHTS", (4.0,))
         patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
         patched.setattr(linear_start, "CS", (1e-3, 1e-1))
+        for baseline in ("tfidf", "nbsvm"):
+            patched.setitem(baselines.PENALTIES, baseline, (1.0, 10.0))
+        patched.setattr(curves, "save", lambda *_: [])
         yield
 
 

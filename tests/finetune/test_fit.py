@@ -185,11 +185,11 @@ def test_balanced_classes_without_words(make_base: MakeBase) -> None:
 
 
 def test_what_cannot_be_fitted_is_refused(make_base: MakeBase) -> None:
-    with pytest.raises(UserError, match="10 examples .* 'bad'"):
+    with pytest.raises(UserError, match=r"10 examples .* 'bad'"):
         fit_classifier(some(reviews(20), range(0, 20, 2)), None, base=make_base())
     with pytest.raises(UserError, match="tokenizer"):
         fit_classifier(reviews(20), None, base=Run(make_base().model))
-    with pytest.raises(UserError, match="reviews.csv line 4: .* 'so'"):
+    with pytest.raises(UserError, match=r"reviews.csv line 4: .* 'so'"):
         fit_classifier(reviews(20), reviews(9, 1, names=("bad", "good", "so")), base=make_base(), options=FROZEN)
 
 

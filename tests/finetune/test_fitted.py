@@ -22,7 +22,7 @@ def test_classes_with_few_examples_are_named() -> None:
     (note,) = describe_data(reviews(8))
     assert "'bad' 4, 'good' 4" in note
     assert describe_data(reviews(20)) == []
-    with pytest.raises(UserError, match="10 examples .* 'bad'"):
+    with pytest.raises(UserError, match=r"10 examples .* 'bad'"):
         describe_data(some(reviews(20), range(0, 20, 2)))
 
 

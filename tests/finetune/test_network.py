@@ -250,7 +250,9 @@ def test_it_resumes_to_the_bit(
     given = {"epochs": 2, "checkpoint_steps": 3, "patience": 2, **given}
 
     def run(out: Path, *, resume: bool = False) -> Fitted:
-        return train_network(reviews(16), reviews(10, 1), base=base, options=options(**given), directory=out, resume=resume)
+        return train_network(
+            reviews(16), reviews(10, 1), base=base, options=options(**given), directory=out, resume=resume
+        )
 
     monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
     expected = run(tmp_path / "straight")

@@ -117,9 +117,7 @@ def test_an_average_of_classifiers_scores_their_mean(make_base: MakeBase) -> Non
     assert describe_settings(settings[0]) == "power 1, C 1"
 
 
-def test_layers_are_skipped_unless_held_out_examples_gain(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_layers_are_skipped_unless_held_out_examples_gain(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "CS", (1.0, 10.0, 100.0))
     base, data = make_base("small", learnt=True), reviews(60)
     learn_statistics(base.model, EncodedTexts(reviews(40, 3).texts, base.tokenizer).ids)
@@ -148,7 +146,7 @@ def test_layers_are_skipped_unless_held_out_examples_gain(
 
 def test_more_tokens_than_there_are_positions_are_refused(make_base: MakeBase) -> None:
     base = make_base("lab", learnt=True, positions="learned", maxlen=24)
-    with pytest.raises(UserError, match="--length 25.* 24"):
+    with pytest.raises(UserError, match=r"--length 25.* 24"):
         search.propose(make_task(base, reviews(20), length=25), None)
 
 
