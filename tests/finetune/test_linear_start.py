@@ -29,7 +29,7 @@ def test_it_is_the_best_of_the_penalties(classes: int) -> None:
     assert weight.shape == (classes, 32)
     tried = []
     scaled = 8**0.5  # penalties are for vectors 256 wide
-    for C in CS:
+    for C in CS:  # noqa: N806
         model = linear_model.LogisticRegression(C=C, tol=1e-6, max_iter=1000).fit(scaled * x, y)
         tried.append(model.predict_proba(scaled * given))
     losses = [-np.log(each[np.arange(2000), truth]).mean() for each in tried]

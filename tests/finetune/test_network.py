@@ -13,10 +13,10 @@ import torch
 import rehead.disk
 from rehead.errors import UserError
 from rehead.finetune.fitted import Fitted
-from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.measures import measure
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import subset, targets
+from rehead.finetune.targets import some, targets
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_probabilities
 from rehead.text.documents import LabelledData
@@ -78,7 +78,7 @@ def check_kept(fitted: Fitted, valid: LabelledData) -> None:
     assert run.labels is not None
     shares = class_probabilities(run, valid.texts)
     thresholds = run.details.get("thresholds")
-    found = compute_metrics(
+    found = measure(
         shares,
         targets(valid, run.labels, multilabel=valid.multilabel),
         run.labels,
@@ -157,7 +157,7 @@ def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:
 
 def test_balanced_classes_find_the_rare_one(make_base: MakeBase) -> None:
     data = reviews(200)
-    rare = subset(data, [place for place in range(200) if place % 2 == 0 or place < 20])
+    rare = some(data, [place for place in range(200) if place % 2 == 0 or place < 20])
     found = {}
     for name in (None, "balanced"):
         given = options(epochs=1, class_weight=name, lr_scale=1.0)
@@ -214,7 +214,7 @@ def test_a_head_can_be_kept(make_base: MakeBase) -> None:
     first = train_network(reviews(80), reviews(60, 1), base=make_base(), options=options()).run
     again = train_network(reviews(80), reviews(60, 1), base=first, keep_head=True, options=options())
     assert first.labels is not None
-    expected = compute_metrics(
+    expected = measure(
         class_probabilities(first, reviews(60, 1).texts),
         targets(reviews(60, 1), first.labels, multilabel=False),
         first.labels,
@@ -226,7 +226,7 @@ def test_a_head_can_be_kept(make_base: MakeBase) -> None:
 
 def test_gradual_unfreezing_begins_with_the_head(make_base: MakeBase) -> None:
     """And goes on with one more layer after every epoch, from the top; the embeddings come last."""
-    base, data = make_base("small", learnt=True), reviews(24)
+    base, data = make_base("small", learnt=True), reviews(16)
     before = weights(base)
     names = ("layers.1.", "layers.0.", "embedding.")
     for epochs, moved in ((1.5, 1), (2.5, 2), (3.5, 3)):
@@ -247,17 +247,17 @@ def test_it_resumes_to_the_bit(
 ) -> None:
     """Broken off at any batch, of a step or of validation, and resumed."""
     base = make_base("small")
-    given = {"epochs": 2, "checkpoint_steps": 1, "patience": 2, **given}
+    given = {"epochs": 2, "checkpoint_steps": 3, "patience": 2, **given}
 
     def run(out: Path, *, resume: bool = False) -> Fitted:
         return train_network(
-            reviews(24), reviews(20, 1), base=base, options=options(**given), directory=out, resume=resume
+            reviews(16), reviews(10, 1), base=base, options=options(**given), directory=out, resume=resume
         )
 
+    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
     expected = run(tmp_path / "straight")
     plain = loop._Training._here
-    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
-    for at in itertools.count(1, 9 * given.get("accumulate", 1)):
+    for at in itertools.count(2, 8 * given.get("accumulate", 1)):
         out = tmp_path / str(at)
         seen = 0
 
@@ -280,7 +280,7 @@ def test_it_resumes_to_the_bit(
         assert all(torch.equal(weights(found.run)[key], each) for key, each in weights(expected.run).items()), at
         assert _lines(out) == _lines(tmp_path / "straight")
         assert [(each.step, each.loss) for each in found.curve] == [(each.step, each.loss) for each in expected.curve]
-    assert at > 20
+    assert at > 16 * given.get("accumulate", 1)
 
 
 def _lines(out: Path) -> list[dict[str, Any]]:
@@ -314,10 +314,10 @@ def test_a_fitted_run_can_be_saved_and_loaded(make_base: MakeBase, tmp_path: Pat
 
 def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
     base = make_base()
-    alike = subset(reviews(20), range(0, 20, 2))
+    alike = some(reviews(20), range(0, 20, 2))
     with pytest.raises(UserError, match="all 10 examples have the same label, 'bad'"):
         train_network(alike, None, base=base)
-    lonely = subset(reviews(20), [*range(0, 20, 2), 1])
+    lonely = some(reviews(20), [*range(0, 20, 2), 1])
     fitted = train_network(lonely, None, base=base, options=options(epochs=1))
     assert fitted.notes[0] == "note: few examples of 1 of 2 classes ('good' 1): expect little of these"
     with pytest.raises(UserError, match=r"reviews.csv line 4: the label 'so' is not among"):

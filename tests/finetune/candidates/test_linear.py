@@ -146,7 +146,7 @@ def test_layers_are_skipped_unless_held_out_examples_gain(make_base: MakeBase, m
 
 def test_more_tokens_than_there_are_positions_are_refused(make_base: MakeBase) -> None:
     base = make_base("lab", learnt=True, positions="learned", maxlen=24)
-    with pytest.raises(UserError, match="--length 25.* 24"):
+    with pytest.raises(UserError, match=r"--length 25.* 24"):
         search.propose(make_task(base, reviews(20), length=25), None)
 
 
