@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ import pytest
 from rehead.cli import main
 from rehead.runs.run import save
 from rehead.use import predict as predicting
+from rehead.use import unfinished
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
 from tests.use.tiny_classifier import some_texts, tiny_classifier
@@ -322,20 +325,29 @@ def test_what_is_wrong_is_one_line(
     assert sorted(each.name for each in Path().iterdir()) == ["in.csv", "there.csv", "torn.csv"]
 
 
-# A process that reads slowly enough to be stopped anywhere, and has all that is written count at once.
-SLOWLY = """
-import sys, time
-from rehead.use import predict, unfinished
-unfinished.CHECKPOINT_SECONDS = 0
-predict.GROUP_TEXTS = 5
-said_of = predict.said_of
-def slowly(*given):
-    time.sleep(0.02)
-    return said_of(*given)
-predict.said_of = slowly
-from rehead.cli import main
-sys.exit(main())
-"""
+def predict_slowly(command: list[str], said: Path) -> None:
+    """In a process: read slowly enough to be stopped anywhere, and have all that is written count at once."""
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has ignored
+    unfinished.CHECKPOINT_SECONDS = 0
+    predicting.GROUP_TEXTS = 5
+    said_of = predicting.said_of
+
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.02)
+        return said_of(*given)
+
+    predicting.said_of = slowly
+    sys.argv = ["rehead", *command]  # which the advice to resume repeats
+    sys.exit(main())
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Start processes by forking one that has torch imported."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "rehead.runs.scoring"])
+    return context
 
 
 @pytest.mark.parametrize(
@@ -348,7 +360,13 @@ sys.exit(main())
     ],
 )
 def test_stopped_anywhere_it_goes_on_to_the_same_bytes(
-    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: signal.Signals, out: str, times: int
+    run: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sign: signal.Signals,
+    out: str,
+    times: int,
+    processes: Any,
 ) -> None:
     monkeypatch.setattr(predicting, "GROUP_TEXTS", 5)
     given = write(tmp_path / "in.csv", some_texts(250))
@@ -358,15 +376,17 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bytes(
     for attempt in range(times):
         more = ["--resume"] if attempt else []
         before = partial.stat().st_size if attempt else 0
-        process = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY, *command, str(tmp_path / out), *more], stderr=subprocess.PIPE
-        )
-        while process.poll() is None and (not partial.exists() or partial.stat().st_size <= before):
+        messages = tmp_path / "messages.txt"
+        process = processes.Process(target=predict_slowly, args=([*command, str(tmp_path / out), *more], messages))
+        process.start()
+        while process.is_alive() and (not partial.exists() or partial.stat().st_size <= before):
             time.sleep(0.005)
         time.sleep(0.1)
-        process.send_signal(sign)
-        said = process.communicate()[1].decode()
-        assert process.returncode == (-sign if sign == signal.SIGKILL else 128 + sign), said
+        os.kill(process.pid, sign)
+        process.join()
+        said = messages.read_text(encoding="utf-8")
+        messages.unlink()
+        assert process.exitcode == (-sign if sign == signal.SIGKILL else 128 + sign), said
         assert not (tmp_path / out).exists()
         assert (sign == signal.SIGKILL) != ("Resume with: rehead predict" in said and "--resume" in said)
     assert 0 < partial.stat().st_size < (tmp_path / f"whole-{out}").stat().st_size
