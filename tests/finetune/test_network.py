@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rehead.finetune.measures import measure
 
 import rehead.disk
 from rehead.errors import UserError
 from rehead.finetune.fitted import Fitted
-from rehead.finetune.measures import measure
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import some, targets

@@ -148,9 +148,7 @@ def test_a_run_that_writes_offers_that_alone(writing: Running) -> None:
 def test_a_run_that_can_do_nothing_is_refused() -> None:
     run = writer()
     masked = Run(run.model, run.tokenizer, details={"objective": "masked"})
-    with pytest.raises(
-        UserError, match=r"^it was not trained to continue .* not a classifier: its objective"
-    ):
+    with pytest.raises(UserError, match=r"^it was not trained to continue .* not a classifier: its objective"):
         Service(masked, ServeOptions(run=Path("it")), name="it")
 
 
