@@ -289,13 +289,13 @@ def test_unlabelled_text_is_learnt_from_without_the_test_documents(
     files: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read: list[str] = []
-    learn = experiment.learn
+    train_method = experiment.train_method
 
     def learning(*given: Any) -> Any:
         read.extend(given[-1])
-        return learn(*given)
+        return train_method(*given)
 
-    monkeypatch.setattr(experiment, "learn", learning)
+    monkeypatch.setattr(experiment, "train_method", learning)
     test, more = reviews(60, seed=1).texts, reviews(50, seed=5).texts
     changed = test[9].replace("number", "of")
     unlabelled_file([*test[:9], *more, changed])

@@ -165,11 +165,11 @@ def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None
     out = ["--out", str(files / "run"), *QUICK, "--from", str(files / "base"), "--freeze", "layers"]
     assert main(["finetune", str(files / "tags.csv"), *out]) == 0
     said = capsys.readouterr()
-    assert "3 labels, any number of them per text" in said.err
+    assert "3 labels (multilabel)" in said.err
     assert len(load(files / "run").details["thresholds"]) == 3
-    assert "each label has a threshold, chosen for F1" in said.out
+    assert "tuned for F1" in said.out
     assert main(["evaluate", str(files / "run"), str(files / "tags.csv")]) == 0
-    assert "all labels of a text right" in capsys.readouterr().out
+    assert "all labels of a text correct" in capsys.readouterr().out
 
 
 def test_evaluate_prints_tables(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

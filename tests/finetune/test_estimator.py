@@ -242,7 +242,7 @@ def test_what_is_no_text_is_refused(quick: TextClassifier) -> None:
         (np.array([["a", "b"], ["c", "d"]]), r"X has the shape \(2, 2\)"),
         (np.zeros((2, 3)), r"Reshape your data"),
         ([["a"], ["b"]], r"X\[0\] is \['a'\]"),
-        ("ab", "X is one text"),
+        ("ab", "X is a single text"),
         (5, r"X is 5 \(of type int\)"),
         ([], r"at least 1 is required"),
     ):

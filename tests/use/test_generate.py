@@ -210,7 +210,7 @@ def test_what_is_wrong_is_one_line(saved: Saved, tmp_path: Path, capsys: pytest.
         "no run": ([str(tmp_path / "none")], "no such run"),
         "masked": ([saved("masked")], "not trained to continue a text: its objective was masked"),
         "document": ([document], "its objective was document. Pretrain one with --objective causal or hybrid."),
-        "a classifier": ([classifier], "is a classifier: its language-model head was replaced"),
+        "a classifier": ([classifier], "is a classifier without a language-model head"),
         "no tokens": ([run, "--tokens", "0"], "--tokens=0"),
         "no samples": ([run, "--n", "0"], "--n=0"),
         "cold": ([run, "--temperature", "-1"], "--temperature=-1"),
