@@ -70,8 +70,8 @@ def small_and_quick() -> Iterator[None]:
         patched.setattr(linear, "WORD_WEIGHTS", (4.0,))
         patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
         patched.setattr(linear_start, "CS", (1e-3, 1e-1))
-        for baseline in ("tfidf", "nbsvm"):
-            patched.setitem(baselines.PENALTIES, baseline, (1.0, 10.0))
+        patched.setitem(baselines.PENALTIES, "tfidf", (1, 10))
+        patched.setitem(baselines.PENALTIES, "nbsvm", (0.1, 1))
         patched.setattr(curves, "save", lambda *_: [])
         yield
 
