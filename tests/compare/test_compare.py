@@ -18,7 +18,7 @@ from rehead.compare.baselines import fit_baseline
 from rehead.compare.guards import find_leaks
 from rehead.compare.results import Results, load_results
 from rehead.finetune.splits import split
-from rehead.finetune.targets import some
+from rehead.finetune.targets import subset
 from rehead.pretrain.run import pretrain
 from rehead.runs.run import Run, load, save
 from rehead.text.documents import LabelledData
@@ -155,7 +155,7 @@ def test_the_report_shows_what_is_in_the_results(whole: Path) -> None:
 def test_a_baselines_figure_is_what_a_baseline_alone_gets(files: Path, base: Path) -> None:
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *LINEAR) == 0
     data = read_examples("data.csv")
-    train = some(data, split(data, 0.2, 1)[0])
+    train = subset(data, split(data, 0.2, 1)[0])
     test = read_examples("test.csv")
     found = fit_baseline("tfidf", train, train.names, 0).predict(test.texts).argmax(1)
     right = np.mean([train.names[each] == label for each, (label,) in zip(found, test.labels, strict=True)])
@@ -256,13 +256,13 @@ def test_leaks_are_taken_out_of_training(files: Path, base: Path) -> None:
 
 def test_test_texts_that_were_pretrained_on_are_told(files: Path, base: Path) -> None:
     seen = reviews(200, seed=77)
-    write_csv(Path("test.csv"), some(seen, range(20)))
+    write_csv(Path("test.csv"), subset(seen, range(20)))
     assert compare("data.csv", "--from", base, "--test", "test.csv", "--out", "out", *LINEAR) == 0
     leaks = load_results(Path("out/results.json")).guards.leaks
     assert leaks.seen == 20
     assert "20 of 20 test documents are in its pretraining text" in leaks.pretraining[0]
     test = reviews(60, seed=1)
-    both = [*some(seen, range(20)), *test]
+    both = [*subset(seen, range(20)), *test]
     mixed = LabelledData(
         [each.text for each in both],
         [each.labels for each in both],
@@ -320,7 +320,7 @@ def test_a_text_that_was_pretrained_on_and_is_learnt_from_again_is_searched_once
         return find_leaks(learnt, test)
 
     monkeypatch.setattr(data, "find_leaks", finding)
-    test = some(reviews(200, seed=77), range(20))  # the base has read these
+    test = subset(reviews(200, seed=77), range(20))  # the base has read these
     write_csv(Path("test.csv"), test)
     monkeypatch.setattr(data, "UNLABELLED", 100)
     assert compare("data.csv", "--from", base, *RECIPE, "--unlabelled", base.parent / "texts.txt") == 0
@@ -350,7 +350,7 @@ def test_changed_unlabelled_text_cannot_go_on(
 
 
 def test_several_labels(files: Path, base: Path) -> None:
-    write_csv(Path("tags.csv"), some(tagged(200), [n for n, labels in enumerate(tagged(200).labels) if labels]))
+    write_csv(Path("tags.csv"), subset(tagged(200), [n for n, labels in enumerate(tagged(200).labels) if labels]))
     words = ["--methods", "pretrained,nbsvm", "--seeds", "1", "--epochs", "1"]
     assert compare("tags.csv", "--from", base, "--out", "out", *words) == 0
     results = load_results(Path("out/results.json"))

@@ -10,8 +10,8 @@ import pytest
 
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import draws
-from rehead.finetune.targets import some, targets
+from rehead.finetune.splits import nested_subsets
+from rehead.finetune.targets import subset, targets
 from rehead.pretrain.run import pretrain
 from rehead.runs.scoring import class_probabilities
 from rehead.text.datasets import load_dataset
@@ -34,9 +34,9 @@ def test_two_hundred_labels_of_film_reviews(tmp_path: Path, monkeypatch: pytest.
         tmp_path / "texts.txt", out=tmp_path / "base", nhid=32, vocab=8000, epochs=4, lr_scale=3, validations=1,
         seed=seed, quiet=True,
     )  # fmt: skip
-    drawn = draws(reviews.train, [200], seed)[200]
-    train = some(reviews.train, drawn)
-    held_out = some(reviews.train, np.setdiff1d(np.arange(len(reviews.train)), drawn)[:800])
+    drawn = nested_subsets(reviews.train, [200], seed)[200]
+    train = subset(reviews.train, drawn)
+    held_out = subset(reviews.train, np.setdiff1d(np.arange(len(reviews.train)), drawn)[:800])
     run = fit_classifier(train, None, base=base, options=FitOptions(seed=seed)).run
     truth = targets(held_out, train.names, multilabel=False)
     assert (class_probabilities(run, held_out.texts).argmax(1) == truth).mean() > 0.77

@@ -16,7 +16,7 @@ import torch
 
 from rehead import TextClassifier
 from rehead.cli import main
-from rehead.compare.kinds import ABOUT
+from rehead.compare.kinds import DESCRIPTIONS
 from rehead.compare.methods import learn
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method
@@ -28,7 +28,7 @@ from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
 from rehead.text.documents import LabelledData
@@ -120,7 +120,7 @@ def test_several_labels(make_base: MakeBase) -> None:
 
 def test_a_class_with_one_text(make_base: MakeBase) -> None:
     """It cannot be held out; of two classes nothing can be, of three the other two are."""
-    lonely = some(reviews(20), [*range(0, 20, 2), 1])
+    lonely = subset(reviews(20), [*range(0, 20, 2), 1])
     fitted = fit_classifier(lonely, None, base=make_base(), options=FROZEN)
     assert any("nothing could be cross-validated" in note for note in fitted.notes)
     assert "not calibrated" in fitted.notes[-1]
@@ -131,7 +131,7 @@ def test_a_class_with_one_text(make_base: MakeBase) -> None:
     assert fitted.valid is None
     assert class_probabilities(fitted.run, lonely.texts)[:, 1].argmax() == 10
     three = reviews(60, names=("bad", "good", "so"))
-    data = some(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
+    data = subset(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
     assert Counter(data.labels)["so",] == 1
     fitted = fit_classifier(data, None, base=make_base(), options=FROZEN)
     assert "5-fold cross-validation" in fitted.notes[1]
@@ -151,7 +151,7 @@ def test_shuffled_labels_give_chance(make_base: MakeBase) -> None:
 
 
 def test_texts_that_are_all_the_same_are_warned_of(make_base: MakeBase) -> None:
-    data = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
+    data = subset(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)])
     data.texts = [f"the film {'a ' * (place % 7)}" for place in range(len(data))]
     fitted = fit_classifier(data, reviews(8), base=make_base(), options=FROZEN)
     assert fitted.run.details["collapsed"]
@@ -164,7 +164,7 @@ def test_texts_that_are_all_the_same_are_warned_of(make_base: MakeBase) -> None:
 def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: bool) -> None:
     """Words, and words that learn from pseudo-labels, must not undo it."""
     data = misleading(reviews(300))
-    rare = some(data, [place for place in range(300) if place % 2 == 0 or place < 32])
+    rare = subset(data, [place for place in range(300) if place % 2 == 0 or place < 32])
     new, more = misleading(reviews(200, 1), 4), misleading(reviews(200, 6), 5).texts
     found: dict[Any, float] = {}
     for kind in (None, "balanced"):
@@ -176,7 +176,7 @@ def test_balanced_classes_find_the_rare_one(make_base: MakeBase, unlabelled: boo
 
 
 def test_balanced_classes_without_words(make_base: MakeBase) -> None:
-    data = some(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
+    data = subset(reviews(100), [each for each in range(100) if each % 2 == 0 or each < 12])
     plain, balanced = (
         class_probabilities(fit_classifier(data, None, base=make_base(), options=each).run, reviews(30, 2).texts)
         for each in (FROZEN, FitOptions(freeze="base", class_weight="balanced"))
@@ -186,7 +186,7 @@ def test_balanced_classes_without_words(make_base: MakeBase) -> None:
 
 def test_what_cannot_be_fitted_is_refused(make_base: MakeBase) -> None:
     with pytest.raises(UserError, match=r"10 examples .* 'bad'"):
-        fit_classifier(some(reviews(20), range(0, 20, 2)), None, base=make_base())
+        fit_classifier(subset(reviews(20), range(0, 20, 2)), None, base=make_base())
     with pytest.raises(UserError, match="tokenizer"):
         fit_classifier(reviews(20), None, base=Run(make_base().model))
     with pytest.raises(UserError, match=r"reviews.csv line 4: .* 'so'"):
@@ -259,6 +259,6 @@ def test_command_estimator_and_comparison_make_the_same_classifier(
     np.testing.assert_array_equal(class_logits(estimator.run_, new), class_logits(command, new))
 
     kind: Any = "recipe" if freeze is None else "frozen"
-    method, asked = Method(kind, kind, kind, ABOUT[kind]), CompareOptions(labelled=[""], base=[""], out=tmp_path)
-    learner = learn(method, base, data, some(data, []), 3, asked, unlabelled)
+    method, asked = Method(kind, kind, kind, DESCRIPTIONS[kind]), CompareOptions(labelled=[""], base=[""], out=tmp_path)
+    learner = learn(method, base, data, subset(data, []), 3, asked, unlabelled)
     np.testing.assert_array_equal(learner.predict(new), class_probabilities(command, new))

@@ -9,13 +9,13 @@ from rehead.errors import UserError
 from rehead.finetune.fitted import by_chance, collapsed, describe_data
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some
+from rehead.finetune.targets import subset
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 
 
 def test_classes_with_few_examples_are_named() -> None:
-    lonely = some(reviews(30), [*range(0, 30, 2), 1])
+    lonely = subset(reviews(30), [*range(0, 30, 2), 1])
     (note,) = describe_data(lonely)
     assert "'good' 1" in note
     assert "'bad'" not in note
@@ -23,12 +23,12 @@ def test_classes_with_few_examples_are_named() -> None:
     assert "'bad' 4, 'good' 4" in note
     assert describe_data(reviews(20)) == []
     with pytest.raises(UserError, match=r"10 examples .* 'bad'"):
-        describe_data(some(reviews(20), range(0, 20, 2)))
+        describe_data(subset(reviews(20), range(0, 20, 2)))
 
 
 def test_a_collapse_to_one_class_is_warned_of(make_base: MakeBase) -> None:
     """Texts that are all the same cannot be told apart."""
-    data, valid = some(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)]), reviews(20, 1)
+    data, valid = subset(reviews(40), [*range(0, 40, 2), *range(1, 20, 2)]), reviews(20, 1)
     data.texts, valid.texts = ["the film"] * len(data), ["the film"] * len(valid)
     fitted = train_network(data, valid, base=make_base(), options=FitOptions(epochs=1, lr_scale=3.0))
     assert fitted.run.details["collapsed"]

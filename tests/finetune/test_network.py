@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rehead.finetune.measures import measure
 
 import rehead.disk
 from rehead.errors import UserError
 from rehead.finetune.fitted import Fitted
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
-from rehead.finetune.targets import some, targets
+from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_probabilities
 from rehead.text.documents import LabelledData
@@ -78,7 +78,7 @@ def check_kept(fitted: Fitted, valid: LabelledData) -> None:
     assert run.labels is not None
     shares = class_probabilities(run, valid.texts)
     thresholds = run.details.get("thresholds")
-    found = measure(
+    found = compute_metrics(
         shares,
         targets(valid, run.labels, multilabel=valid.multilabel),
         run.labels,
@@ -157,7 +157,7 @@ def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:
 
 def test_balanced_classes_find_the_rare_one(make_base: MakeBase) -> None:
     data = reviews(200)
-    rare = some(data, [place for place in range(200) if place % 2 == 0 or place < 20])
+    rare = subset(data, [place for place in range(200) if place % 2 == 0 or place < 20])
     found = {}
     for name in (None, "balanced"):
         given = options(epochs=1, class_weight=name, lr_scale=1.0)
@@ -214,7 +214,7 @@ def test_a_head_can_be_kept(make_base: MakeBase) -> None:
     first = train_network(reviews(80), reviews(60, 1), base=make_base(), options=options()).run
     again = train_network(reviews(80), reviews(60, 1), base=first, keep_head=True, options=options())
     assert first.labels is not None
-    expected = measure(
+    expected = compute_metrics(
         class_probabilities(first, reviews(60, 1).texts),
         targets(reviews(60, 1), first.labels, multilabel=False),
         first.labels,
@@ -314,10 +314,10 @@ def test_a_fitted_run_can_be_saved_and_loaded(make_base: MakeBase, tmp_path: Pat
 
 def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
     base = make_base()
-    alike = some(reviews(20), range(0, 20, 2))
+    alike = subset(reviews(20), range(0, 20, 2))
     with pytest.raises(UserError, match="all 10 examples have the same label, 'bad'"):
         train_network(alike, None, base=base)
-    lonely = some(reviews(20), [*range(0, 20, 2), 1])
+    lonely = subset(reviews(20), [*range(0, 20, 2), 1])
     fitted = train_network(lonely, None, base=base, options=options(epochs=1))
     assert fitted.notes[0] == "note: few examples of 1 of 2 classes ('good' 1): expect little of these"
     with pytest.raises(UserError, match=r"reviews.csv line 4: the label 'so' is not among"):

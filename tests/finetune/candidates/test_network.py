@@ -81,11 +81,11 @@ def test_words_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatc
     words = frozen.fit(frozen.examples).view_scores(frozen.examples, "words")
     if not words.any():
         pytest.fail("cross-validation has chosen no words here: choose other texts")
-    monkeypatch.setattr(network, "WORD_SHARES", (0.5,))
+    monkeypatch.setattr(network, "SPARSE_SHARES", (0.5,))
     run = fit_classifier(data, None, base=base, options=options).run
     assert isinstance(run.model.head_config, Classifier)
     assert [each.name for each in run.model.head_config.views] == ["bag", "words"]
-    monkeypatch.setattr(network, "WORD_SHARES", (0.0,))
+    monkeypatch.setattr(network, "SPARSE_SHARES", (0.0,))
     bare = fit_classifier(data, None, base=base, options=options).run
     hot, cold = (each.details["calibration"]["temperature"] for each in (run, bare))
     expected = class_logits(bare, data.texts) * cold + 0.5 * words
