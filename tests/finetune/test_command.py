@@ -128,7 +128,7 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
         with pytest.raises(Killed):
             finetune(files, *more, out="again")
     assert finetune(files, *more[:-2], "--resume", out="again") == 2
-    assert "another --unlabelled" in capsys.readouterr().err
+    assert "other --unlabelled" in capsys.readouterr().err
     assert finetune(files, *more, "--resume", out="again") == 0
     assert (files / "again" / "model.safetensors").read_bytes() == (files / "run" / "model.safetensors").read_bytes()
 
@@ -217,7 +217,7 @@ def test_broken_off_and_resumed(
     assert "--lr-scale 10.0" in error
     assert "--lr-scale 2.0" in error
     assert finetune(files, *more, "--valid", str(files / "valid.csv"), "--resume") == 2
-    assert "another --valid" in capsys.readouterr().err
+    assert "other --valid" in capsys.readouterr().err
     assert finetune(files, *more, "--resume") == 0
     assert "resuming at step" in capsys.readouterr().err
     for name in ("model.safetensors", "labels.json", "tokenizer.json"):

@@ -17,7 +17,7 @@ import torch
 from rehead import TextClassifier
 from rehead.cli import main
 from rehead.compare.kinds import DESCRIPTIONS
-from rehead.compare.methods import learn
+from rehead.compare.methods import train_method
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import Method
 from rehead.errors import UserError
@@ -260,5 +260,5 @@ def test_command_estimator_and_comparison_make_the_same_classifier(
 
     kind: Any = "recipe" if freeze is None else "frozen"
     method, asked = Method(kind, kind, kind, DESCRIPTIONS[kind]), CompareOptions(labelled=[""], base=[""], out=tmp_path)
-    learner = learn(method, base, data, subset(data, []), 3, asked, unlabelled)
+    learner = train_method(method, base, data, subset(data, []), 3, asked, unlabelled)
     np.testing.assert_array_equal(learner.predict(new), class_probabilities(command, new))

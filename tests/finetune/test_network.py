@@ -254,7 +254,7 @@ def test_it_resumes_to_the_bit(
             reviews(16), reviews(10, 1), base=base, options=options(**given), directory=out, resume=resume
         )
 
-    monkeypatch.setattr(rehead.disk, "flush", lambda path: None)
+    monkeypatch.setattr(rehead.disk, "fsync", lambda path: None)
     expected = run(tmp_path / "straight")
     plain = loop._Training._here
     for at in itertools.count(2, 8 * given.get("accumulate", 1)):
@@ -320,7 +320,7 @@ def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
     lonely = subset(reviews(20), [*range(0, 20, 2), 1])
     fitted = train_network(lonely, None, base=base, options=options(epochs=1))
     assert fitted.notes[0] == "note: few examples of 1 of 2 classes ('good' 1): expect little of these"
-    with pytest.raises(UserError, match=r"reviews.csv line 4: the label 'so' is not among"):
+    with pytest.raises(UserError, match=r"reviews.csv line 4: .*'so'"):
         train_network(reviews(20), reviews(9, 1, names=("bad", "good", "so")), base=base)
     fitted = train_network(reviews(8), None, base=base, options=options(epochs=1))
     assert fitted.notes[0] == "note: few examples of 2 of 2 classes ('bad' 4, 'good' 4): expect little of these"
