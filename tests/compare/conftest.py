@@ -67,11 +67,11 @@ def small_and_quick() -> Iterator[None]:
         for name in ("small", "bag"):
             patched.setitem(PRESETS, name, {**PRESETS[name], "nbuckets": 512})
         patched.setattr(linear, "POWERS", (1.0, 2.0))
-        patched.setattr(linear, "WORD_WEIGHTS", (4.0,))
+        patched.setattr(linear, "VIEW_WEIGHTS", (4.0,))
         patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
         patched.setattr(linear_start, "CS", (1e-3, 1e-1))
-        patched.setitem(baselines.PENALTIES, "tfidf", (1, 10))
-        patched.setitem(baselines.PENALTIES, "nbsvm", (0.1, 1))
+        patched.setitem(baselines.C_GRID, "tfidf", (1, 10))
+        patched.setitem(baselines.C_GRID, "nbsvm", (0.1, 1))
         patched.setattr(curves, "save", lambda *_: [])
         yield
 

@@ -165,7 +165,7 @@ def test_a_baselines_figure_is_what_a_baseline_alone_gets(files: Path, base: Pat
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     """Have somebody press Ctrl-C at the n-th training; give the list of what was trained."""
-    learn = experiment.learn
+    train_method = experiment.train_method
 
     def arrange(after: int) -> list[str]:
         done: list[str] = []
@@ -176,7 +176,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
             done.append(method.key)
             return train_method(method, *rest)
 
-        monkeypatch.setattr(experiment, "learn", counting)
+        monkeypatch.setattr(experiment, "train_method", counting)
         return done
 
     return arrange
