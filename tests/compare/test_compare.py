@@ -307,7 +307,7 @@ def test_unlabelled_text_is_learnt_from_without_the_test_documents(
     assert "10 unlabelled documents" in capsys.readouterr().out
     page = Path("out/report.html").read_text(encoding="utf-8")
     assert "10 unlabelled documents</span>" in page
-    assert "Unlabelled text for the default recipe: more.txt (50 documents)." in page
+    assert "more.txt (50 documents)" in page
 
 
 def test_a_text_that_was_pretrained_on_and_is_learnt_from_again_is_searched_once(

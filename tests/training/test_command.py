@@ -158,7 +158,7 @@ def test_what_makes_no_sense_is_one_line_and_leaves_nothing(
 
 def test_compiling_takes_a_compiler(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(UserError, match=r"needs a C\+\+ compiler, and no-such-compiler is not there"):
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler.*no-such-compiler"):
         run_pretraining(small(text, tmp_path / "run", compile=True, device="cpu"))
     run_pretraining(small(text, tmp_path / "run", resume=True))
 

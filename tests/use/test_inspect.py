@@ -202,7 +202,7 @@ def wrong(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "no class": (["--classes", "0"], "classes=0"),
         "a run and a width": ([run, "--nhid", "8"], "--nhid"),
         "no length": (["--length", "0"], "--length=0"),
-        "a file for a directory": (["--preset", "lab", "--plots", __file__], "cannot be written"),
+        "a file for a directory": (["--preset", "lab", "--plots", __file__], "test_inspect.py: "),
     }
 
 
