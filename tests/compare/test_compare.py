@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from rehead.cli import main
-from rehead.compare import data, experiment
+from rehead.compare import data, experiment, methods
 from rehead.compare.baselines import fit_baseline
 from rehead.compare.guards import find_leaks
 from rehead.compare.results import Results, load_results
+from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import split
 from rehead.finetune.targets import subset
 from rehead.pretrain.run import pretrain
@@ -160,6 +161,23 @@ def test_a_baselines_figure_is_what_a_baseline_alone_gets(files: Path, base: Pat
     found = fit_baseline("tfidf", train, train.names, 0).predict(test.texts).argmax(1)
     right = np.mean([train.names[each] == label for each, (label,) in zip(found, test.labels, strict=True)])
     assert load_results(Path("out/results.json")).scores[0].accuracy.mean == pytest.approx(right)
+
+
+@pytest.mark.parametrize(("words", "rates"), [(["--lr", "2e-5"], (2e-5, 1.0)), (["--lr-scale", "2"], (None, 2.0))])
+def test_learning_rates_reach_what_is_trained_by_gradient(
+    files: Path, base: Path, words: list[str], rates: tuple[float | None, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[float | None, float]] = []
+    plain = methods.fit_classifier
+
+    def fit(*arguments: Any, options: FitOptions, **more: Any) -> Any:
+        seen.append((options.lr, options.lr_scale))
+        return plain(*arguments, options=options, **more)
+
+    monkeypatch.setattr(methods, "fit_classifier", fit)
+    less = ["--seeds", "1", "--epochs", "1", "--no-control", "--methods", "scratch,pretrained"]
+    assert compare("data.csv", "--from", base, "--out", "out", *less, *words) == 0
+    assert seen == [rates, rates]
 
 
 @pytest.fixture
