@@ -28,7 +28,7 @@ from rehead.model.config import Classifier
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run
-from rehead.runs.scoring import classifier_head, score_texts
+from rehead.runs.scoring import classifier_head, neural_view, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
@@ -39,10 +39,9 @@ from rehead.training.metrics_log import NAME, read
 from rehead.training.optimizers import Rates
 from rehead.training.state import State
 from rehead.training.stopping import Stopped
-from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.layers import LayersView, default_layers_options
-from rehead.views.view import View
+from rehead.views.layers import LayersView
+from rehead.views.view import DenseView
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given
 BAG_DROPOUT = 0.5  # of the document's vector, where no layer reads
@@ -162,27 +161,13 @@ def _prepare(
     config = start.model.config
     torch.manual_seed(options.seed)
     check_length(config, options.length)
-    old = start.model.head_config if keep_head else None
-    if isinstance(old, Classifier) and old.neural is not None:
-        name, unit, kept = old.neural.name, old.neural.unit, dict(old.neural.options)
-    else:
-        # Frozen layers keep a base reading what it reads; layers that are to learn are read.
-        name = str(config.reads if options.freeze in (None, "layers") else config.views[-1])
-        unit, kept = False, {"distinct": False} if name == "bag" else {}
-    pieces: dict[str, Any] = {"max_length": options.length, "long": options.long or "head+tail"}
-    view: View
-    if name == "bag":
-        view = BagView(start.model, BagOptions(**kept | pieces), unit=unit)
-    else:
-        view = LayersView(start.model, default_layers_options(config, **kept | pieces), unit=unit)
-        stated = dataclasses.replace(view.options, max_length=view.max_length)  # and not what is usual later
-        view = LayersView(start.model, stated, unit=unit)
+    view = _view(start.model, options, keep_head=keep_head)
     dropout = options.dropout
     head = Classifier(
         classes=len(data.names),
         views=(view.config(),),
         multilabel=data.multilabel,
-        dropout=(BAG_DROPOUT if dropout is None else dropout) if name == "bag" else 0.0,
+        dropout=(BAG_DROPOUT if dropout is None else dropout) if view.name == "bag" else 0.0,
     )
     if pretrained:
         made = with_head(start.model, head, dropout)
@@ -190,8 +175,25 @@ def _prepare(
         made = with_random_weights(start.model, head, dropout, documents.ids)
     if keep_head:
         _keep_head(start, made, data.names)
-    nothing_frozen = options.freeze is None or (name == "bag" and options.freeze == "layers")  # a bag has no layers
-    return made.eval(), "none" if nothing_frozen or options.freeze is None else options.freeze
+    if options.freeze is None or (options.freeze == "layers" and view.name == "bag"):  # which has no layers
+        return made.eval(), "none"
+    return made.eval(), options.freeze
+
+
+def _view(model: Model, options: FitOptions, *, keep_head: bool) -> DenseView:
+    """Choose the neural view that is trained: that of a head that is kept, else by what is to learn."""
+    config, head = model.config, model.head_config
+    pieces: dict[str, Any] = {"max_length": options.length, "long": options.long or "head+tail"}
+    if keep_head and isinstance(head, Classifier) and head.neural is not None:
+        name, unit, stated = head.neural.name, head.neural.unit, {**head.neural.options, **pieces}
+    else:
+        # Frozen layers leave a base reading what it reads; layers that are to learn are read.
+        name = str(config.reads if options.freeze in (None, "layers") else config.views[-1])
+        unit, stated = False, {**({"distinct": False} if name == "bag" else {"pooling": config.pooling}), **pieces}
+    view = neural_view(model, name, unit=unit, **stated)
+    if isinstance(view, LayersView):  # the limit stands in the config, and is not left to a later default
+        return neural_view(model, name, unit=unit, **{**stated, "max_length": view.max_length})
+    return view
 
 
 def _keep_head(start: Run, made: Model, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ Shapes: N texts, H hidden width, K classes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from rehead.runs.run import Run
 from rehead.views import make_view
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.layers import LayersView, default_layers_options
+from rehead.views.layers import LayersOptions, LayersView
 from rehead.views.rows import RowFinder, row_count
 from rehead.views.view import DenseView, View
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 TEXTS = 4096  # tokenized at once
 SAMPLE_TOKENS = 1 << 18  # whose rows are counted at once
-
-V = TypeVar("V", bound=View)
 
 
 def class_logits(run: Run, texts: Sequence[str]) -> Floats:
@@ -108,11 +106,14 @@ def classifier_head(model: Model) -> ClassifierHead:
     return model.head
 
 
-def neural_view(model: Model, name: str | None = None, **options: Any) -> DenseView:  # noqa: ANN401 (see the views)
-    """Make the view of a base's vectors, for a frozen base: by default what its config says it reads."""
+def neural_view(model: Model, name: str | None = None, *, unit: bool = True, **options: Any) -> DenseView:  # noqa: ANN401
+    """Make a view of a base's vectors, by default of what its config says it reads.
+
+    For a frozen base it is the direction (`unit`) of the mean hidden state or n-gram vector, unless options say more.
+    """
     if (model.config.reads if name is None else name) == "bag":
-        return BagView(model, BagOptions(**options))
-    return LayersView(model, default_layers_options(model.config, **{"pooling": "mean", **options}))
+        return BagView(model, BagOptions(**options), unit=unit)
+    return LayersView(model, LayersOptions(**{"causal": model.config.causal, **options}), unit=unit)
 
 
 def document_vectors(run: Run, texts: Sequence[str]) -> Floats:

@@ -29,8 +29,6 @@ from rehead.views.view import DenseView, Raw
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rehead.model.config import ModelConfig
-
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
@@ -176,11 +174,6 @@ class LayersView(DenseView):
                     hidden = base(same, causal=causal, embedded=embedded)
                     vectors.append(hidden.sum(1) if pooling == "sum" else pool(hidden, None, pooling))
             yield present, torch.cat(vectors).cpu()
-
-
-def default_layers_options(config: ModelConfig, **changes: Any) -> LayersOptions:  # noqa: ANN401
-    """Give the options that a base's own config implies: its pooling, and whether it reads under the square mask."""
-    return LayersOptions(**{"pooling": config.pooling, "causal": config.causal, **changes})
 
 
 def padded_batches(parts: Sequence[Ints], tokens: int) -> Iterator[tuple[Ints, Ints, NDArray[np.bool_]]]:

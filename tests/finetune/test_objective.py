@@ -14,12 +14,12 @@ from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.runs.run import Run
-from rehead.runs.scoring import classifier_head, score_texts
+from rehead.runs.scoring import classifier_head, neural_view, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, ParameterSettings
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.layers import LayersView, default_layers_options
+from rehead.views.view import DenseView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews
 
@@ -35,10 +35,10 @@ def documents(run: Run, data: LabelledData) -> Documents:
     return Documents(ids, targets(data, data.names, multilabel=data.multilabel))
 
 
-def make_view(run: Run, name: str, **options: Any) -> BagView | LayersView:
+def make_view(run: Run, name: str, **options: Any) -> DenseView:
     if name == "bag":
         return BagView(run.model, BagOptions(**{"distinct": False, **options}), unit=False)
-    return LayersView(run.model, default_layers_options(run.model.config, **options), unit=False)
+    return neural_view(run.model, "layers", unit=False, **{"pooling": run.model.config.pooling, **options})
 
 
 def objective(run: Run, data: LabelledData | None = None, view: str | None = None, **changes: Any) -> Classify:
