@@ -77,30 +77,25 @@ class BagView(DenseView):
 
     def _vectors(self, finder: RowFinder, texts: EncodedTexts) -> Tensor:
         """One vector for each text, read whole: (texts, H)."""
-        if self.options.distinct:
-            rows = texts.distinct_rows(finder)
-            total = vectors_of_rows(self.model.base, rows.row, rows.document, len(texts))
-            counts = rows.counts
-        else:
-            every = finder.find(texts.ids)
-            total = vectors_of_rows(self.model.base, every.row, every.document, len(texts))
-            counts = np.array([len(each) for each in texts.ids], np.int64)
+        row, document, counts = self._rows(finder, texts)
+        total = vectors_of_rows(self.model.base, row, document, len(texts))
         return total / torch.from_numpy(np.maximum(counts, 1)).to(total)[:, None]
+
+    def _rows(self, finder: RowFinder, texts: EncodedTexts) -> tuple[Ints, Ints, Ints]:
+        """Find the rows that count (L,), which text each is of (L,), and what the sum is divided by (texts,)."""
+        if self.options.distinct:
+            found = texts.distinct_rows(finder)
+            return found.row, found.document, found.counts
+        every = finder.find(texts.ids)
+        return every.row, every.document, np.array([len(each) for each in texts.ids], np.int64)
 
     # Training by gradient: what `rehead.finetune.objective` asks of the view under the head.
 
     def collate(self, finder: RowFinder, parts: Sequence[Ints]) -> dict[str, Tensor]:
         """Make the tensors of some documents, or pieces, that `pool` takes."""
-        rows = finder.find(parts)
-        counts = np.array([len(each) for each in parts], np.int64)
-        if self.options.distinct:
-            _, first = np.unique(rows.document * finder.count + rows.row, return_index=True)
-            rows = rows.take(first)
-            counts = np.bincount(rows.document, minlength=len(parts))
-        index = index_rows(rows.row, rows.document, len(parts), finder.ntokens)
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in (index | {"counts": counts}).items()
-        }
+        row, document, counts = self._rows(finder, EncodedTexts(ids=parts))
+        arrays = index_rows(row, document, len(parts), finder.ntokens) | {"counts": counts}
+        return {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
 
     def pool(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Average, with a gradient: (P, H)."""
