@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.distributed
@@ -28,10 +30,15 @@ from torch import Tensor, nn
 from rehead.errors import UserError
 from rehead.model.model import Model
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 
 # Long, since the other ranks wait while one encodes a large corpus; torchrun detects a rank that dies.
 TIMEOUT = timedelta(hours=12)
+FINISH_SECONDS = 30  # that a process waits for the others at its end
+_JOINED = itertools.count()  # how often this process has joined: the same number in all of them
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,13 @@ def join_processes(device: DeviceName = "auto") -> Iterator[World]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    _init_process_group(backend, size)
+    store, number = _init_process_group(backend, size), next(_JOINED)
     try:
         joined = World(torch.distributed.get_rank(), size, place)
         # Only the node on which a process died counts the restart.
         yield dataclasses.replace(joined, restarted=joined.all_reduce([float(_restarts() > 0)]) > [0.0])
+        if store is not None:
+            _finish_together(store, f"finished-{number}", size)
     except RuntimeError as error:
         if not _is_peer_failure(error):
             raise
@@ -88,8 +97,8 @@ def join_processes(device: DeviceName = "auto") -> Iterator[World]:
         torch.distributed.destroy_process_group()
 
 
-def _init_process_group(backend: str, size: int) -> None:
-    """Initialise torch's process group.
+def _init_process_group(backend: str, size: int) -> Store | None:
+    """Initialise torch's process group; give the store that its processes share, on one node.
 
     torchrun keeps one store for all restarts, so a restarted process may find the address of a dead one. On one node
     all processes have the same restart count, so each restart uses its own key prefix; on several nodes they do not
@@ -97,13 +106,25 @@ def _init_process_group(backend: str, size: int) -> None:
     """
     if int(os.environ.get("LOCAL_WORLD_SIZE", "0")) != size:
         torch.distributed.init_process_group(backend, timeout=TIMEOUT)
-        return
+        return None
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
     store = PrefixStore(f"restart-{_restarts()}", store)
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    return store
+
+
+def _finish_together(store: Store, key: str, size: int) -> None:
+    """Wait until all processes are done, through torchrun's store and not through their own connections.
+
+    The first to leave closes its connections; one that is still inside the last barrier would take that for a failure.
+    """
+    store.add(key, 1)
+    end = time.monotonic() + FINISH_SECONDS
+    while store.add(key, 0) < size and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def _is_peer_failure(error: RuntimeError) -> bool:
