@@ -119,7 +119,7 @@ def _init_process_group(backend: str, size: int) -> Store | None:
 def _finish_together(store: Store, key: str, size: int) -> None:
     """Wait until all processes are done, through torchrun's store and not through their own connections.
 
-    The first to leave closes its connections; one that is still inside the last barrier would take that for a failure.
+    The first to leave closes its connections; one that is still inside the last barrier could take that for a failure.
     """
     store.add(key, 1)
     end = time.monotonic() + FINISH_SECONDS

@@ -4,9 +4,9 @@ Every web page that a user opens can send requests to a server on the user's mac
 own host names (against DNS rebinding), refuses cross-origin requests, and accepts only bodies declared as JSON, which
 a foreign page cannot send without a CORS preflight.
 
-If any origin is allowed, Starlette's `CORSMiddleware` answers preflights and adds the CORS headers (for 4 % of a
-request's processor time; otherwise it is not installed). What it leaves to the browser is done here: it only hides the
-response from a foreign page, which could still make the server compute. `TrustedHostMiddleware` is not used: it answers
+If any origin is allowed, Starlette's `CORSMiddleware` answers preflights and adds the CORS headers; otherwise it is not
+installed. What it leaves to the browser is done here: it only hides the response from a foreign page, which could still
+make the server compute. `TrustedHostMiddleware` is not used: it answers
 400 in plain text (a wrong host is 421 here, and all errors are JSON), cannot exempt health probes, whose Host header is
 often an IP address, and in older versions of Starlette it cuts `[::1]:8000` at its first colon.
 
