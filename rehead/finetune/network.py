@@ -28,7 +28,7 @@ from rehead.model.config import Classifier
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run
-from rehead.runs.scoring import classifier_head, neural_view, score_texts
+from rehead.runs.scoring import classifier_head, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.budget import Budget
 from rehead.training.distributed import World, gather_model
@@ -41,6 +41,7 @@ from rehead.training.state import State
 from rehead.training.stopping import Stopped
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
+from rehead.views.neural import neural_view
 from rehead.views.view import DenseView
 
 VALIDATION = 0.2  # share of the examples that validate, where no validation part is given

@@ -32,7 +32,6 @@ from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, 
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
 from rehead.pretrain.phases import make_phases
 from rehead.runs.run import Run, load, save_into
-from rehead.runs.scoring import learn_statistics
 from rehead.text.documents import ReadOptions
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
@@ -49,6 +48,7 @@ from rehead.training.objective import Objective
 from rehead.training.options import check_training
 from rehead.training.resuming import stop_as_interrupt
 from rehead.training.state import State
+from rehead.views.neural import learn_statistics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -19,11 +19,9 @@ from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run
 from rehead.views import make_view
-from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.layers import LayersOptions, LayersView
-from rehead.views.rows import RowFinder, row_count
-from rehead.views.view import DenseView, View
+from rehead.views.neural import neural_view
+from rehead.views.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 TEXTS = 4096  # tokenized at once
-SAMPLE_TOKENS = 1 << 18  # whose rows are counted at once
 
 
 def class_logits(run: Run, texts: Sequence[str]) -> Floats:
@@ -106,16 +103,6 @@ def classifier_head(model: Model) -> ClassifierHead:
     return model.head
 
 
-def neural_view(model: Model, name: str | None = None, *, unit: bool = True, **options: Any) -> DenseView:  # noqa: ANN401
-    """Make a view of a base's vectors, by default of what its config says it reads.
-
-    For a frozen base it is the direction (`unit`) of the mean hidden state or n-gram vector, unless options say more.
-    """
-    if (model.config.reads if name is None else name) == "bag":
-        return BagView(model, BagOptions(**options), unit=unit)
-    return LayersView(model, LayersOptions(**{"causal": model.config.causal, **options}), unit=unit)
-
-
 def document_vectors(run: Run, texts: Sequence[str]) -> Floats:
     """Give one vector for each text, as the base reads it: (N, H). A text without tokens gives zeros."""
     view = neural_view(run.model)
@@ -124,20 +111,3 @@ def document_vectors(run: Run, texts: Sequence[str]) -> Floats:
         some = texts[begin : begin + TEXTS]
         vectors[begin : begin + len(some)] = view.read(EncodedTexts(some, run.tokenizer)).matrix
     return vectors
-
-
-def learn_statistics(model: Model, ids: Sequence[Ints], layers_tokens: int | None = None) -> None:
-    """Have a base keep the statistics of these documents, for every view that it was trained to give.
-
-    Layers read only the first of the documents, of about `layers_tokens` tokens.
-    """
-    finder = RowFinder(model.base)
-    frequency = np.zeros(row_count(model.base), np.int64)
-    for group in EncodedTexts(ids=ids).groups(SAMPLE_TOKENS):
-        frequency += np.bincount(group.distinct_rows(finder).row, minlength=len(frequency))
-    model.base.learn_frequency(frequency, len(ids))
-    for name in model.config.views if model.config.reads == "layers" else ("bag",):
-        some = ids
-        if name == "layers" and layers_tokens is not None:
-            some = ids[: int(np.searchsorted(np.cumsum([len(each) for each in ids]), layers_tokens)) + 1]
-        model.base.learn_vectors(name, neural_view(model, name).read(EncodedTexts(ids=some)).matrix)

@@ -16,10 +16,11 @@ from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
-from rehead.runs.scoring import class_logits, classifier_head, document_vectors, learn_statistics, neural_view
+from rehead.runs.scoring import class_logits, classifier_head, document_vectors
 from rehead.text.documents import LabelledData
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import learn_statistics, neural_view
 from rehead.views.words import WordsOptions, WordsView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews

@@ -9,9 +9,10 @@ import pytest
 
 from rehead.finetune.examples import Examples, read_examples, read_unlabelled
 from rehead.runs.run import Run
-from rehead.runs.scoring import document_vectors, learn_statistics, neural_view
+from rehead.runs.scoring import document_vectors
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import learn_statistics, neural_view
 from rehead.views.rows import RowFinder
 from rehead.views.view import DenseView
 from rehead.views.words import WordsOptions, WordsView

@@ -14,8 +14,8 @@ from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.linear import LinearClassifier, fit_path, mean_classifier, naive_bayes_scale
 from rehead.finetune.logistic import fit_one_vs_rest, log_losses, one_thread
 from rehead.finetune.targets import targets
-from rehead.runs.scoring import neural_view
 from rehead.text.documents import LabelledData
+from rehead.views.neural import neural_view
 from rehead.views.view import DenseView
 from rehead.views.words import WordsOptions, WordsView
 from tests.finetune.conftest import MakeBase

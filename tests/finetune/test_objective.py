@@ -14,11 +14,12 @@ from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
 from rehead.model.config import Classifier
 from rehead.runs.run import Run
-from rehead.runs.scoring import classifier_head, neural_view, score_texts
+from rehead.runs.scoring import classifier_head, score_texts
 from rehead.text.documents import LabelledData
 from rehead.training.objective import Measures, ParameterSettings
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import neural_view
 from rehead.views.view import DenseView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import multilabel, reviews

@@ -10,8 +10,8 @@ import torch
 
 from rehead.model import Model
 from rehead.runs.run import Run, load, save
-from rehead.runs.scoring import learn_statistics, neural_view
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import learn_statistics, neural_view
 from tests.model.conftest import PRESETS, alive, miniature
 from tests.views.by_hand import distinct, documents
 

@@ -21,12 +21,12 @@ from rehead.runs.scoring import (
     document_vectors,
     encode,
     encoded_probabilities,
-    neural_view,
     score_texts,
 )
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import neural_view
 from tests.model.conftest import alive, classifier_of, miniature
 from tests.views.by_hand import documents, hidden, living, scores
 

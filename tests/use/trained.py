@@ -15,11 +15,11 @@ from rehead.finetune.targets import targets
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
-from rehead.runs.scoring import neural_view
 from rehead.text.datasets import DatasetSplits, find_file, load_dataset
 from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import neural_view
 from rehead.views.words import WordsOptions, WordsView
 
 SIZES = {"rotten-tomatoes": (1600, 2000, 1 << 12), "imdb": (4000, 8000, 1 << 17)}  # examples, tokens, n-grams

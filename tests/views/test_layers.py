@@ -8,12 +8,12 @@ import torch
 
 from rehead.errors import ConfigError
 from rehead.model.model import Model
-from rehead.runs.scoring import neural_view
 from rehead.text.long_documents import UNLIMITED
 from rehead.views import layers as module
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersOptions, LayersView, pad, padded_batches
+from rehead.views.neural import neural_view
 from tests.model.conftest import miniature
 from tests.views.by_hand import bag_vector, documents, hidden, layers_vector, living
 

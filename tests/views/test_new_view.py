@@ -19,13 +19,14 @@ from rehead.finetune.linear import fit_path
 from rehead.model.accounting import account, check
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
-from rehead.runs.scoring import class_logits, neural_view
+from rehead.runs.scoring import class_logits
 from rehead.text.documents import LabelledData
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
 from rehead.views import VIEWS
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
+from rehead.views.neural import neural_view
 from rehead.views.view import DenseView, Raw, SparseView, View
 from tests.model.conftest import alive, miniature
 from tests.views.test_cache import tokenizer

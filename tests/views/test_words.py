@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.runs.scoring import learn_statistics
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import learn_statistics
 from rehead.views.words import WordsOptions, WordsView
 from tests.model.conftest import PRESETS, miniature
 from tests.views.by_hand import distinct, documents, living

@@ -24,8 +24,8 @@ from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.linear import LinearClassifier, Settings, fit_path, mean_classifier
 from rehead.finetune.logistic import log_losses, one_thread
 from rehead.runs.run import Run
-from rehead.runs.scoring import neural_view
 from rehead.views import sparse_views
+from rehead.views.neural import neural_view
 from rehead.views.view import View
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from rehead.finetune.logistic import log_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds
 from rehead.runs.run import Run
-from rehead.runs.scoring import class_logits, learn_statistics
+from rehead.runs.scoring import class_logits
 from rehead.text.documents import LabelledData
 from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import learn_statistics
 from rehead.views.view import Raw
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
