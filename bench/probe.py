@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rehead.finetune.logistic import fit_logistic, log_losses, one_thread
+from rehead.finetune.logistic import fit_logistic, one_thread
+from rehead.finetune.losses import log_losses
 from rehead.model import Model
 from rehead.runs.run import load
 from rehead.text.datasets import load_dataset

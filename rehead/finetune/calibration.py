@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.logistic import log_losses
+from rehead.finetune.losses import log_losses
 from rehead.finetune.metrics import calibration_error
 from rehead.finetune.targets import balanced_weights
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-COLDEST, HOTTEST = 0.05, 20.0
+COLDEST, HOTTEST = 0.002, 20.0
 TOLERANCE = 1e-9  # of the logarithm of the temperature
 
 
@@ -59,19 +59,21 @@ def calibrate(logits: NDArray[Any], truth: NDArray[Any], origin: str = "validati
     return Calibration(round(found, 6), before, after, len(truth), origin)
 
 
-def find_temperature(logits: NDArray[Any], truth: NDArray[Any], weights: NDArray[Any] | float = 1.0) -> float:
+def find_temperature(
+    logits: NDArray[Any], truth: NDArray[Any], *, offset: NDArray[Any] | float = 0.0, balanced: bool = False
+) -> float:
     """Find the temperature that minimises the log loss, by Brent's method: the loss has a single minimum.
 
     As a prior, add two pseudo-documents of the mean margin, one right and one wrong: if there are few documents and all
-    are right, the optimum would be a temperature of 0. `weights`: sample weights, in the shape of the truth.
+    are right, the optimum would be a temperature of 0. `offset` (K,) is added to the logits after they were divided.
     """
     from scipy.optimize import minimize_scalar
 
     if not len(truth):
         return 1.0
-    scores = logits.astype(np.float64)
+    scores, weights = logits.astype(np.float64), balanced_weights(truth) if balanced else 1.0
     found = minimize_scalar(
-        lambda log_temperature: _loss(scores, truth, np.exp(log_temperature), weights),
+        lambda log_temperature: _loss(scores / np.exp(log_temperature) + offset, truth, weights),
         bounds=(np.log(COLDEST), np.log(HOTTEST)),
         method="bounded",
         options={"xatol": TOLERANCE},
@@ -99,9 +101,8 @@ def probabilities(logits: NDArray[Any], *, multilabel: bool) -> Floats:
     return softmax
 
 
-def _loss(logits: Floats, truth: NDArray[Any], temperature: float, weights: NDArray[Any] | float) -> float:
+def _loss(scores: Floats, truth: NDArray[Any], weights: NDArray[Any] | float) -> float:
     """Sum the log losses, those of the two pseudo-documents included."""
-    scores = logits / temperature
     if truth.ndim == 2:
         signed = np.where(truth > 0, scores, -scores)
         margin = float(np.abs(scores).mean())
@@ -123,5 +124,5 @@ def calibrated_losses(logits: Floats, truth: NDArray[Any], *, balanced: bool = F
     """Compute the log loss of each held-out example after temperature scaling: (n,). Rows of NaN are skipped."""
     known = ~np.isnan(logits[:, 0])
     logits, truth = logits[known], truth[known]
-    temperature = find_temperature(logits, truth, balanced_weights(truth) if balanced else 1.0)
+    temperature = find_temperature(logits, truth, balanced=balanced)
     return log_losses(logits / temperature, truth, balanced=balanced)

@@ -1,28 +1,30 @@
-"""Linear classifiers on the features of views: logistic regression with one weight per feature and class.
+"""Linear classifiers on the features of views, with what is known before any label: how views and directions count.
 
-Before the solver sees them, features are rescaled, which is a prior on the weights:
+    view weights   how much each view counts: its share of the inner product of two documents
+    power          dense views are rotated onto the principal axes of the unlabelled documents, each scaled by its
+                   deviation^(power−1): the higher, the more a few labels follow what the unlabelled text says matters
+    alpha          strength of the regularisation, as scikit-learn's `Ridge` names it
 
-    dense views    rotated onto the principal axes of the unlabelled documents, each scaled by its deviation^(power−1):
-                   the higher the power, the more a few labels follow what the unlabelled text says matters
-    sparse views   each column by how unevenly it occurs in the classes, as naive Bayes measures it (NB-SVM), times the
-                   weight of the view. That is computed from the labels that are trained on, so anew in every fold
+What comes out applies to the features as they are: the scaling is folded into the weights.
 
-What comes out applies to the features as they are: the rescaling is folded into the weights.
+Scores are log-odds: the regression is on labels from which the class's share was subtracted, and its scores, divided by
+a temperature, move away from the logarithm of that share. Without any evidence, probabilities are the shares.
 
 Shapes: N documents, W columns of a view, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rehead.finetune.examples import Examples
-from rehead.finetune.logistic import fit_logistic
-from rehead.views.view import DenseView
+from rehead.finetune.ridge import BIAS, fit_dual, fit_primal
+from rehead.finetune.targets import balanced_weights
+from rehead.views.view import DenseView, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 Settings = Mapping[str, float]
-"Hyperparameters: power (of the dense views), C, and the weight of each sparse view by its name (0: not used)."
+"Hyperparameters: power, alpha, temperature, and the weight of each view by its name (none: not used)."
 
-MIN_DOCUMENTS = 2  # in which a sparse feature must occur to get a weight
+DUAL = 3_000  # examples up to which the kernel is used
+RAREST = 0.5  # documents that a class without examples is thought to have
 
 
 @dataclass
@@ -65,41 +68,93 @@ class LinearClassifier:
         found: Floats = features[:, self.columns[view]] @ weight.T
         return found
 
-    def sparse_scores(self, examples: Examples) -> Floats:
-        """Score documents by the sparse views alone, without the bias: (N, K)."""
-        total = np.zeros((len(examples), len(self.bias)))
-        for view in self.columns:
-            total = total + self.view_scores(examples, view)
-        return total
+
+def used_views(examples: Examples, settings: Settings) -> list[View]:
+    """The views that have a weight."""
+    return [view for view in examples.views if settings.get(view.name)]
 
 
-def fit_path(examples: Examples, settings: Settings, Cs: Sequence[float]) -> Iterator[LinearClassifier]:  # noqa: N803
-    """Fit a classifier for each C, from strong to weak regularisation, each starting where the one before ended."""
-    from scipy import sparse
+def regression_targets(truth: NDArray[Any], classes: int, *, balanced: bool) -> tuple[Floats, Floats]:
+    """What is regressed on, and the score of a class without any evidence: (N, K), (K,).
 
-    blocks, undo, columns = [], {}, {}
-    for view in examples.views:
-        features = examples.features[view.name]
+    Labels as 0 and 1, minus the share of the class; if multilabel, divided by its variance, as log-odds are steeper for
+    rare labels.
+    """
+    if truth.ndim == 2:
+        share = (truth.sum(0) + RAREST) / (len(truth) + 2 * RAREST)
+        spread = share * (1 - share)
+        prior = np.zeros_like(share) if balanced else np.log(share / (1 - share))
+        return (truth - share) / spread, prior
+    one_hot = np.eye(classes)[truth]
+    present = one_hot.any(0)
+    share = np.maximum(one_hot.sum(0), RAREST) / len(truth)
+    if balanced:
+        share = np.where(present, 1 / max(1, present.sum()), RAREST / len(truth))
+    return one_hot - share, np.log(share)
+
+
+def kernel(view: View, features: Any, power: float) -> Floats:  # noqa: ANN401 (an array or a sparse matrix)
+    """Inner products of documents, as one view sees them: (N, N)."""
+    if isinstance(view, DenseView):
+        vectors = features @ view.rescaling(power)
+        dense: Floats = vectors @ vectors.T
+        return dense
+    sparse: Floats = (features @ features.T).toarray().astype(np.float64)
+    return sparse
+
+
+def fit(examples: Examples, settings: Settings) -> LinearClassifier:
+    """Fit a classifier with these settings."""
+    targets, prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
+    return fit_targets(examples, settings, targets, prior, example_weights(examples))
+
+
+def fit_targets(
+    examples: Examples, settings: Settings, targets: Floats, prior: Floats, weights: Floats | None
+) -> LinearClassifier:
+    """Fit a classifier to targets (N, K), which need not be the labels of the examples."""
+    views = used_views(examples, settings)
+    total = sum(settings[view.name] for view in views)
+    scaled, undo, columns = {}, {}, {}
+    for view in views:
+        features, share = examples.features[view.name], (settings[view.name] / total) ** 0.5
         if isinstance(view, DenseView):
-            matrix = view.rescaling(settings["power"])
-            blocks.append(features @ matrix)
-            undo[view.name] = matrix
-        elif settings.get(view.name):
-            kept, scale = naive_bayes_scale(features, examples.truth, examples.classes, MIN_DOCUMENTS)
-            scale = settings[view.name] * scale
-            blocks.append(features[:, kept].multiply(scale[None]))
-            undo[view.name], columns[view.name] = scale, kept
+            undo[view.name] = share * view.rescaling(settings["power"])
+            scaled[view.name] = features @ undo[view.name]
         else:
-            undo[view.name], columns[view.name] = np.zeros(0), np.zeros(0, np.int64)
-    used = [block for block in blocks if block.shape[1]]
-    inputs: Any = used[0] if len(used) == 1 else sparse.hstack([sparse.csr_matrix(each) for each in used]).tocsr()
-    for weight, bias in fit_logistic(inputs, examples.truth, examples.classes, Cs, balanced=examples.balanced):
-        parts, begin = {}, 0
-        for name, scale in undo.items():
-            own = weight[:, begin : begin + scale.shape[-1]]
-            parts[name] = own @ scale.T if scale.ndim == 2 else own * scale
-            begin += scale.shape[-1]
-        yield LinearClassifier(parts, columns, bias)
+            columns[view.name] = np.flatnonzero(np.bincount(features.indices, minlength=features.shape[1]))
+            undo[view.name] = np.full(len(columns[view.name]), share)
+            scaled[view.name] = share * features[:, columns[view.name]]
+    if len(targets) <= DUAL and (weights is None or weights.all()) and (weights is None or weights.ndim == 1):
+        gram = sum(_products(each) for each in scaled.values())
+        coefficients = fit_dual(gram, targets, settings["alpha"], weights)
+        found = {name: each.T @ coefficients for name, each in scaled.items()}
+        bias = BIAS * coefficients.sum(0)
+    else:
+        solved, bias = fit_primal(list(scaled.values()), targets, settings["alpha"], weights)
+        found = dict(zip(scaled, solved, strict=True))
+    heat = settings.get("temperature", 1.0)
+    parts = {}
+    for name, own in found.items():
+        weight = np.asarray(own, np.float64)  # (W, K)
+        parts[name] = (undo[name] @ weight if undo[name].ndim == 2 else undo[name][:, None] * weight).T / heat
+    for view in examples.views:  # a view that is not used has no weights
+        if view.name not in parts:
+            parts[view.name] = np.zeros((examples.classes, 0 if view.sparse else view.columns))
+            if view.sparse:
+                columns[view.name] = np.zeros(0, np.int64)
+    return LinearClassifier(parts, columns, bias / heat + prior)
+
+
+def example_weights(examples: Examples) -> Floats | None:
+    """Weights of the examples: None, if all count the same."""
+    return balanced_weights(examples.truth) if examples.balanced else None
+
+
+def _products(matrix: Any) -> Floats:  # noqa: ANN401 (an array or a sparse matrix)
+    found = matrix @ matrix.T
+    given: Floats = found if isinstance(found, np.ndarray) else found.toarray()
+    return given
 
 
 def mean_classifier(made: Sequence[LinearClassifier], shares: Sequence[Floats] | None = None) -> LinearClassifier:
@@ -120,31 +175,3 @@ def mean_classifier(made: Sequence[LinearClassifier], shares: Sequence[Floats] |
             weights[view][:, places] += factor[:, None] * each.weights[view]
     bias = np.sum([factor * each.bias for each, factor in zip(made, factors, strict=True)], axis=0)
     return LinearClassifier(weights, columns, bias)
-
-
-def naive_bayes_scale(
-    features: Any,  # noqa: ANN401 (a sparse matrix of scipy's)
-    truth: NDArray[Any],
-    classes: int,
-    min_documents: int,
-) -> tuple[Ints, Floats]:
-    """Measure how unevenly each feature occurs in the classes: the columns worth a weight, and their scale.
-
-    For two classes it is |log of the ratio of the shares in them|, with add-one smoothing; for more, the root mean
-    square over the classes of the same, each against all others. Features that occur in fewer than `min_documents`
-    documents, or equally often everywhere, are left out.
-    """
-    there = (features > 0).astype(np.float64)
-    total = np.asarray(there.sum(0)).ravel()
-    squares, count = np.zeros(len(total)), 0
-    for label in range(classes):
-        members = truth[:, label] > 0 if truth.ndim == 2 else truth == label
-        if not members.any() or members.all():
-            continue
-        inside = np.asarray(there[np.flatnonzero(members)].sum(0)).ravel()
-        p, q = inside + 1, total - inside + 1
-        squares += np.log(p / p.sum() / (q / q.sum())) ** 2
-        count += 1
-    scale: Floats = np.sqrt(squares / max(1, count)) * (total > 0)
-    kept = np.flatnonzero((scale > 0) & (total >= min(min_documents, features.shape[0])))
-    return kept, scale[kept]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.logistic import fit_logistic, log_losses
+from rehead.finetune.logistic import fit_logistic
+from rehead.finetune.losses import log_losses
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.targets import balanced_weights
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -80,57 +78,3 @@ def fit_logistic(
         else:
             weight[present], bias[present] = model.coef_, model.intercept_
         yield weight, bias
-
-
-def fit_one_vs_rest(
-    inputs: Any,  # noqa: ANN401 (a sparse matrix of scipy's)
-    truth: NDArray[Any],
-    classes: int,
-    C: float,  # noqa: N803 (scikit-learn's name)
-    weights: Floats,
-    *,
-    balanced: bool = False,
-) -> tuple[Floats, Floats]:
-    """Fit each class against the rest, by liblinear, which takes many documents and words in seconds.
-
-    The truth and the sample weights are (N,); both are (N, K) if multilabel.
-
-    It solves the primal problem: the dual draws from a generator that all threads share, so the result would depend on
-    which of them drew first.
-
-    Gives weights (K, columns) and biases (K,); with two classes one is the negative of the other. A class without
-    examples, or with all of them, has no weights.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    weight, bias = np.zeros((classes, inputs.shape[1])), np.zeros(classes)
-    multilabel = truth.ndim == 2
-    for label in range(classes) if multilabel or classes > 2 else (1,):
-        asked = truth[:, label] > 0 if multilabel else truth == label
-        if not asked.any() or asked.all():
-            bias[label] = UNSEEN if asked.any() else -UNSEEN
-            continue
-        model = LogisticRegression(
-            C=C, solver="liblinear", tol=0.03, max_iter=100, class_weight="balanced" if balanced else None
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(inputs, asked, sample_weight=weights[:, label] if multilabel else weights)
-        weight[label], bias[label] = model.coef_[0], model.intercept_[0]
-    if classes == 2 and not multilabel:
-        weight[1], bias[1] = weight[1] / 2, bias[1] / 2
-        weight[0], bias[0] = -weight[1], -bias[1]
-    return weight, bias
-
-
-def log_losses(scores: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
-    """Give the log loss of each document, its mean over the labels if multilabel: (N,).
-
-    `balanced`: documents are weighted so that all their classes count the same.
-    """
-    weights = balanced_weights(truth) if balanced else 1.0
-    if truth.ndim == 2:
-        multilabel: Floats = (weights * np.logaddexp(0, np.where(truth > 0, -scores, scores))).mean(1)
-        return multilabel
-    lost: Floats = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(truth)), truth]
-    return weights * lost

@@ -183,10 +183,10 @@ class LanguageModel:
 class ViewConfig:
     """One view of a classifier: its number of features, and the options of the view (`rehead.views`)."""
 
-    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"columns": (1, 2**31)}
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"columns": (1, 2**31), "terms": (0, 2**24)}
 
     name: str
-    "Which view: bag, layers, words, …"
+    "Which view: bag, layers, tokens, words, characters, lsa."
 
     columns: int
     "Number of its features."
@@ -196,6 +196,9 @@ class ViewConfig:
 
     unit: bool = False
     "Dense features: centre on the mean document and L2-normalise."
+
+    terms: int = 0
+    "Number of n-grams of the text itself whose hashes are kept with the weights; 0: it reads tokens of the base."
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     "Options of the view, such as pooling or max_length; checked by the view."

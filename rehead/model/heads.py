@@ -1,6 +1,6 @@
 """What stands on the base: a language model, or a classifier. Either can be taken off and the other put on.
 
-Shapes: B batch, T time, H hidden width, V vocabulary, K classes, W columns of a view.
+Shapes: B batch, T time, H hidden width, V vocabulary or terms, K classes, W columns of a view.
 """
 
 from __future__ import annotations
@@ -44,14 +44,24 @@ class ViewHead(nn.Module):
     shift: Tensor | None
     "Dense, unit: the mean document, which is subtracted before the length is set to one: (W,)."
     scale: Tensor | None
-    "Sparse: how much each feature counts (idf): (W,)."
+    "Sparse, or with terms: how much each feature or n-gram counts (idf): (W,) or (V,)."
+    keys: Tensor | None
+    "With terms: the hashes of the n-grams, each in two halves: (V, 2)."
+    kind: Tensor | None
+    "Dense with terms: 0 for words, 1 for character n-grams: (V,)."
+    table: Tensor | None
+    "Dense with terms: the vector of each n-gram: (V, W)."
 
     def __init__(self, view: ViewConfig, classes: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros((view.columns, classes) if view.sparse else (classes, view.columns)))
         "(W, K) if sparse, so that the rows of the features found are read; else (K, W)."
         self.register_buffer("shift", torch.zeros(view.columns) if view.unit and not view.sparse else None)
-        self.register_buffer("scale", torch.ones(view.columns) if view.sparse else None)
+        self.register_buffer("scale", torch.ones(view.terms or view.columns) if view.sparse or view.terms else None)
+        self.register_buffer("keys", torch.zeros(view.terms, 2) if view.terms else None)
+        dense = view.terms and not view.sparse
+        self.register_buffer("kind", torch.zeros(view.terms) if dense else None)
+        self.register_buffer("table", torch.zeros(view.terms, view.columns) if dense else None)
 
 
 class ClassifierHead(nn.Module):

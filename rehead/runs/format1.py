@@ -1,7 +1,7 @@
 """Reading runs of format 1, which did not state what a classifier reads: it is found out here, once, from the weights.
 
 Format 1 described it by `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that were still the
-identity, as the bag objective leaves those of a pre-norm base. Format 2 states the views. A classifier that reads its
+identity, as the bag objective leaves those of a pre-norm base. Later formats state the views. A classifier that reads its
 bag loses the layers that nothing read; its scores stay the same (tests/golden/format1).
 """
 
@@ -44,17 +44,17 @@ class _Reading:
 
 
 class Upgrade(NamedTuple):
-    """A run of format 1 as format 2 has it."""
+    """A run of format 1 as this version has it."""
 
     config: dict[str, Any]
     renamed: dict[str, str]
-    "Names of tensors in format 2 → in the file; an empty name stands for one that the file does not hold."
+    "Names of tensors today → in the file; an empty name stands for one that the file does not hold."
     dropped: tuple[str, ...]
     "Beginnings of the names of tensors that are no longer kept."
 
 
 def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
-    """Describe a run of format 1 as one of format 2."""
+    """Describe a run of format 1 as this version does."""
     model = config["model"]
     if not isinstance(model, dict) or "reads" in model:
         raise ConfigError(f"model is {short_repr(model)}. Expected the fields of a base of format 1.")
@@ -83,7 +83,7 @@ def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
         dense = new_head.views[0]
         renamed |= {f"head.views.{dense.name}.weight": "head.linear.weight", "head.bias": "head.linear.bias"}
         renamed |= {f"head.views.{dense.name}.shift": "head.centre"} if dense.unit else {}
-        renamed |= {"head.views.words.weight": "head.words.weight", "head.views.words.scale": "head.words.idf"}
+        renamed |= {"head.views.tokens.weight": "head.words.weight", "head.views.tokens.scale": "head.words.idf"}
         head = to_dict(new_head)
     return Upgrade({**config, "model": to_dict(shape), "head": head, "details": details}, renamed, tuple(dropped))
 
@@ -106,7 +106,7 @@ def _classifier(fields: Mapping[str, Any], reading: Any, shape: ModelConfig) -> 
         options = {"pooling": old.pooling, "causal": old.causal, **options}
     views = [ViewConfig(name=str(shape.reads), columns=shape.nhid, unit=old.unit, options=options)]
     if old.words:
-        views.append(ViewConfig(name="words", columns=shape.ntokens + shape.nbuckets, sparse=True, unit=True))
+        views.append(ViewConfig(name="tokens", columns=shape.ntokens + shape.nbuckets, sparse=True, unit=True))
     return Classifier(classes=old.classes, views=tuple(views), multilabel=old.multilabel, dropout=old.dropout)
 
 

@@ -10,7 +10,7 @@
 Safetensors and JSON only: loading never runs code. Nothing is trusted before it is checked: names are plain and stay
 inside the directory, digests match, shapes are compared with what the config says *before* a tensor is allocated, and
 every weight is finite. Whatever is wrong is one line that names the file. Older formats are read too
-(`rehead.runs.format1`).
+(`rehead.runs.format1`, `format2`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from rehead.disk import (
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
-from rehead.runs import format1
+from rehead.runs import format1, format2
 from rehead.runs.card import CARD, card
 from rehead.text.tokenizer import Tokenizer
 from rehead.views import check_views
 
-FORMAT = 2
+FORMAT = 3
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
@@ -144,10 +144,10 @@ def load(path: str | Path) -> Run:
 def _load(root: Path) -> Run:
     config = read_checksummed_json(file_inside(root, CONFIG))
     version = config.get("format")
-    if type(version) is not int or version not in (1, FORMAT):
+    if type(version) is not int or version not in range(1, FORMAT + 1):
         newer = type(version) is int and version > FORMAT
         raise ConfigError(
-            f"format {short_repr(version)} is not known to this version, which reads 1 and {FORMAT}."
+            f"format {short_repr(version)} is not known to this version, which reads 1 to {FORMAT}."
             + (" Upgrade rehead." if newer else "")
         )
     if config.keys() != SECTIONS:
@@ -159,6 +159,8 @@ def _load(root: Path) -> Run:
     dropped: tuple[str, ...] = ()
     if version == 1:
         config, renamed, dropped = format1.upgrade(config, files[WEIGHTS])
+    elif version == 2:
+        config, renamed = format2.upgrade(config)
     shape = from_dict(ModelConfig, config["model"], complete=True)
     head = None if config["head"] is None else head_from_dict(config["head"], complete=True)
     tokenizer = _tokenizer(files[TOKENIZER]) if TOKENIZER in files else None

@@ -12,9 +12,9 @@ import unicodedata
 
 import numpy as np
 
+from rehead.text.text_ngrams import UNSPACED
+
 BREAK = re.compile(r"<\s*/?\s*(?:br|p)\s*/?\s*>", re.IGNORECASE)
-# Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: each character is compared like a word.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 NON_WORD = r"\x00-/:-@\[-`{-\xa9\xab-\xb4\xb6-\xb9\xbb-\xbf×÷\u2000-\u206f\u3000-\u303f"
 WORD = re.compile(f"[{UNSPACED}]|[^{NON_WORD}{UNSPACED}]+")
 CHARACTER = re.compile(f"[{UNSPACED}]")

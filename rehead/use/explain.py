@@ -99,8 +99,8 @@ def word_weights(
     word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
     touch = align_tokens(tokens, spans)
     # A view without word order loses all occurrences of a word; one with word order loses a single occurrence.
-    everywhere = Groups(touch.token, word[touch.word], len(numbers))
-    in_place = Groups(touch.token, touch.word, len(spans))
+    everywhere = Groups(touch.token, word[touch.word], len(numbers), list(zip(spans, word.tolist(), strict=True)))
+    in_place = Groups(touch.token, touch.word, len(spans), list(zip(spans, range(len(spans)), strict=True)))
     head, bias = classifier_head(run.model), classifier_head(run.model).bias.detach().cpu().double().numpy()
     by_word, by_place = np.tile(bias, (1 + len(numbers), 1)), np.zeros((1 + len(spans), len(bias)))
     for view in open_views(run.model):

@@ -6,11 +6,16 @@ from rehead.errors import ConfigError
 from rehead.model.config import Classifier, ViewConfig
 from rehead.model.model import Model
 from rehead.views.bag import BagView
+from rehead.views.characters import CharactersView
 from rehead.views.layers import LayersView
+from rehead.views.lsa import LsaView
+from rehead.views.tokens import TokensView
 from rehead.views.view import View
 from rehead.views.words import WordsView
 
-VIEWS: dict[str, type[View]] = {view.name: view for view in (BagView, LayersView, WordsView)}
+VIEWS: dict[str, type[View]] = {
+    view.name: view for view in (BagView, LayersView, TokensView, WordsView, CharactersView, LsaView)
+}
 
 
 def make_view(model: Model, config: ViewConfig) -> View:
@@ -20,9 +25,9 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.name].from_config(model, config)
 
 
-def sparse_views(model: Model) -> list[View]:
-    """Make the views that can stand beside the vectors of a base: every sparse one, with its default options."""
-    return [view(model, view.Options()) for view in VIEWS.values() if view.sparse]
+def views_beside(model: Model) -> list[View]:
+    """Make the views that can stand beside the vectors of a base: all that learn from the text itself."""
+    return [view(model, view.Options()) for view in VIEWS.values() if view.learns]
 
 
 def check_views(model: Model) -> None:
@@ -30,7 +35,7 @@ def check_views(model: Model) -> None:
     if isinstance(model.head_config, Classifier):
         for config in model.head_config.views:
             view = make_view(model, config)
-            if (view.columns, view.sparse) != (config.columns, config.sparse):
+            if (view.columns, view.sparse, view.terms) != (config.columns, config.sparse, config.terms):
                 raise ConfigError(
                     f"view {config.name!r} has {view.columns} columns, but the head has {config.columns}."
                 )

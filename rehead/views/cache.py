@@ -74,6 +74,7 @@ def _key(view: View, texts: Iterable[str], digest: str) -> str:
     options = dataclasses.asdict(view.options)
     stated = json.dumps([VERSION, digest, view.name, view.unit, options], sort_keys=True)
     sha = hashlib.sha256(stated.encode())
+    sha.update(hashlib.sha256(view.state()).digest())
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         sha.update(len(data).to_bytes(8, "little"))

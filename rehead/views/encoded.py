@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehead.errors import ConfigError
+from rehead.text.text_ngrams import CodePoints, TextNgrams, character_ngrams, code_points, word_ngrams
 from rehead.text.tokenizer import Tokenizer
 from rehead.views.rows import DistinctRows, RowFinder
 
@@ -33,6 +34,9 @@ class EncodedTexts:
         self._texts, self._tokenizer = texts, tokenizer
         self._ids = None if ids is None else list(ids)
         self._distinct: DistinctRows | None = None
+        self._code_points: CodePoints | None = None
+        self._words: TextNgrams | None = None
+        self._characters: TextNgrams | None = None
 
     @property
     def texts(self) -> Sequence[str]:
@@ -76,3 +80,36 @@ class EncodedTexts:
         if self._distinct is None:
             self._distinct = finder.find_distinct(self.ids)
         return self._distinct
+
+    def groups_of_characters(self, characters: int) -> Iterator[EncodedTexts]:
+        """Cut them, in order, into groups of about so many characters, without tokenizing; at least one group."""
+        texts, begins, seen = self.texts, [0], 0
+        for place, each in enumerate(texts):
+            if place > begins[-1] and seen + len(each) > characters:
+                begins.append(place)
+                seen = 0
+            seen += len(each)
+        if len(begins) == 1:
+            yield self
+            return
+        for begin, end in zip(begins, [*begins[1:], len(texts)], strict=True):
+            yield EncodedTexts(texts[begin:end], self._tokenizer)
+
+    @property
+    def word_ngrams(self) -> TextNgrams:
+        """Words and pairs of words of each text, found once for all views that ask."""
+        if self._words is None:
+            self._words = word_ngrams(self._characters_of_texts())
+        return self._words
+
+    @property
+    def character_ngrams(self) -> TextNgrams:
+        """Character n-grams of each text, found once for all views that ask."""
+        if self._characters is None:
+            self._characters = character_ngrams(self._characters_of_texts())
+        return self._characters
+
+    def _characters_of_texts(self) -> CodePoints:
+        if self._code_points is None:
+            self._code_points = code_points(self.texts)
+        return self._code_points

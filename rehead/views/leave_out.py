@@ -5,10 +5,13 @@ Shapes: G groups, T tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rehead.text.spans import Span
+from rehead.text.text_ngrams import normalised
 from rehead.views.rows import RowFinder, Rows
 
 if TYPE_CHECKING:
@@ -20,9 +23,20 @@ if TYPE_CHECKING:
 class Groups:
     """Groups of a document's tokens, as pairs of a token and a group. A token may be in several, or in none."""
 
-    def __init__(self, token: Ints, group: Ints, count: int) -> None:
+    def __init__(self, token: Ints, group: Ints, count: int, words: Sequence[tuple[Span, int]] = ()) -> None:
+        """Give pairs of a token and a group, and, for views of the text itself, the group of each word's span."""
         _, first = np.unique(token * max(1, count) + group, return_index=True)
-        self.token, self.group, self.count = token[first], group[first], count
+        self.token, self.group, self.count, self.words = token[first], group[first], count, words
+
+    def normalised(self, text: str) -> tuple[str, Ints]:
+        """Normalise the text word by word; give it, and where each word is then, with its group: (words, 3)."""
+        parts, spans, length, last = [], [], 0, 0
+        for (begin, end), group in self.words:
+            parts += [" " if parts and begin > last else "", normalised(text[begin:end])]
+            begin, last = length + len(parts[-2]), end
+            length = begin + len(parts[-1])
+            spans.append((begin, length, group))
+        return "".join(parts), np.array(spans, np.int64).reshape(-1, 3)
 
     def at(self, places: Ints) -> Groups:
         """Give the groups of some of the tokens, in this order, as if these were the document."""

@@ -1,4 +1,4 @@
-"""A model as an ONNX graph that does all that the views do: n-grams, windows, layers, pooling, exact words.
+"""A model as an ONNX graph that does all that the views do: n-grams, windows, layers, pooling, sums of features.
 
 A classifier's graph takes the token ids of one document, however long, and gives its probabilities. One document at a
 time needs no padding, and so no rule for it that another program could get wrong. A language model's graph takes rows
@@ -26,9 +26,11 @@ from rehead.model.positions import WAVELENGTH, Learned
 from rehead.text.long_documents import UNLIMITED
 from rehead.views.bag import BagView
 from rehead.views.layers import LayersView
+from rehead.views.lsa import LsaView
 from rehead.views.onnx_graph import Graph
+from rehead.views.text_view import TextView
+from rehead.views.tokens import TokensView
 from rehead.views.view import View
-from rehead.views.words import WordsView
 
 if TYPE_CHECKING:
     import onnx
@@ -37,9 +39,25 @@ if TYPE_CHECKING:
 
 F32 = np.float32
 
+Vocabulary = dict[str, "NDArray[np.int64]"]
+"Hashes of n-grams by their kind, words or characters."
+
+
+def text_vocabulary(views: Sequence[View]) -> Vocabulary:
+    """The n-grams of the text that any view counts, by kind, ascending."""
+    found: Vocabulary = {}
+    for view in views:
+        for each in view.kinds if isinstance(view, LsaView) else [view] if isinstance(view, TextView) else []:
+            found[each.kind] = np.union1d(found.get(each.kind, np.zeros(0, np.int64)), each.keys)
+    return found
+
 
 def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx.ModelProto:
-    """Make the graph of a classifier, with the views that it reads: ids (T) → logits (K), probabilities (K)."""
+    """Make the graph of a classifier, with the views that it reads: ids (T) → logits (K), probabilities (K).
+
+    Views of the text itself take which n-grams of `text_vocabulary` it has, and their damped counts: (n), (n).
+    """
+    vocabulary = text_vocabulary(views)
     head = model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
     g = Graph(int8=int8)
@@ -49,8 +67,14 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
     ids = g.op("Slice", g.op("Concat", "ids", [0], axis=0), [0], length, [0])
     logits: str | NDArray[np.float32] = _array(head.bias)
     for view in views:
-        if isinstance(view, WordsView):
-            scores = g.op("Mul", _word_scores(g, model.base, head.of("words"), g.op("Unsqueeze", ids, [0])), there)
+        if isinstance(view, TokensView):
+            scores = g.op("Mul", _token_scores(g, model.base, head.of("tokens"), g.op("Unsqueeze", ids, [0])), there)
+        elif isinstance(view, TextView):
+            values = _ngram_values(g, view, vocabulary)
+            weight = g.lookup(f"{view.name}.weight", _aligned(view, vocabulary, _array(head.of(view.name).weight)), view.kind)
+            scores = g.op("Squeeze", g.op("MatMul", g.op("Unsqueeze", values, [0]), weight), [0])
+        elif isinstance(view, LsaView):
+            scores = _lsa_scores(g, head.of(view.name), view, vocabulary)
         elif isinstance(view, BagView | LayersView):
             scores = _dense_scores(g, model, head.of(view.name), view, ids, length, there)
         else:
@@ -58,11 +82,42 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
         logits = g.op("Add", scores, logits)
     probabilities = g.op("Sigmoid", logits) if head.config.multilabel else g.op("Softmax", logits, axis=-1)
     classes = head.config.classes
+    inputs: dict[str, tuple[Any, list[str | int]]] = {"ids": (np.int64, ["tokens"])}
+    for kind in vocabulary:
+        inputs |= {kind: (np.int64, [f"{kind}_found"]), f"{kind}_counts": (F32, [f"{kind}_found"])}
     return g.finish(
-        {"ids": (np.int64, ["tokens"])},
+        inputs,
         {"logits": (str(logits), [classes]), "probabilities": (probabilities, [classes])},
         "The token ids of one document, without marks → its score and its probability for each label.",
     )
+
+
+def _aligned(view: TextView, vocabulary: Vocabulary, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Bring values of a view's n-grams (V, …) into the order of the whole vocabulary, with zeros for all others."""
+    found = np.zeros((max(1, len(vocabulary[view.kind])), *values.shape[1:]), F32)
+    found[np.searchsorted(vocabulary[view.kind], view.keys)] = values
+    return found
+
+
+def _ngram_values(g: Graph, view: TextView, vocabulary: Vocabulary, name: str = "") -> str:
+    """Weight the n-grams that a text has by idf, and bring them to unit length: (n,)."""
+    idf = g.constant(_aligned(view, vocabulary, np.asarray(view.scale, F32)), f"{name or view.name}.idf")
+    return _unit(g, g.op("Mul", g.op("Gather", idf, view.kind), f"{view.kind}_counts"))
+
+
+def _lsa_scores(g: Graph, part: ViewHead, view: LsaView, vocabulary: Vocabulary) -> str:
+    """Sum the rows of the table, of words and of characters; then as any dense view: (K,)."""
+    vectors, begin = [], 0
+    for kind in view.kinds:
+        values = _ngram_values(g, kind, vocabulary, f"lsa.{kind.kind}")
+        own = view.table[begin : begin + kind.terms]
+        rows = g.lookup(f"lsa.{kind.kind}.table", _aligned(kind, vocabulary, own), kind.kind)  # (n, R)
+        vectors.append(g.op("MatMul", g.op("Unsqueeze", values, [0]), rows))
+        begin += kind.terms
+    vector = g.op("Add", *vectors)  # (1, R)
+    if part.shift is not None:
+        vector = _unit(g, g.op("Sub", vector, _array(part.shift)))
+    return g.op("Squeeze", g.op("MatMul", vector, _array(part.weight).T), [0])
 
 
 def _dense_scores(
@@ -324,15 +379,15 @@ def _mean_of_all(g: Graph, base: Base, pieces: str) -> str:
     return g.op("ReduceMean", _embed(g, base, pieces, None, causal=True), axes=[1], keepdims=0)
 
 
-def _word_scores(g: Graph, base: Base, words: ViewHead, document: str) -> str:
+def _token_scores(g: Graph, base: Base, tokens: ViewHead, document: str) -> str:
     """Score a document by its different tokens and n-grams: (1, T) → (K)."""
-    assert words.scale is not None  # noqa: S101 (for the type checker)
+    assert tokens.scale is not None  # noqa: S101 (for the type checker)
     rows, _ = _different_rows(g, base, document)
-    share = g.op("Gather", g.constant(_array(words.scale), "words.idf"), rows)
+    share = g.op("Gather", g.constant(_array(tokens.scale), "tokens.idf"), rows)
     if base.ngrams is not None:
         share = g.op("Mul", share, _counted(g, base, rows))
     share = _unit(g, g.op("Unsqueeze", share, [0]))  # (1, U)
-    weight = g.op("Gather", g.constant(_array(words.weight), "words.weight"), rows)  # (U, K)
+    weight = g.op("Gather", g.constant(_array(tokens.weight), "tokens.weight"), rows)  # (U, K)
     return g.op("Squeeze", g.op("MatMul", share, weight), [0])
 
 

@@ -1,5 +1,6 @@
 """A view: one way of reading a document, which turns texts into features for a linear classifier.
 
+    view.learn(texts)              what can be learnt from all text at hand, where a view learns: its vocabulary, its axes
     raw = view.read(texts)         what the view sees of each text; the expensive part, cached on disk (`views.cache`)
     view.fit(raw)                  statistics that features are scaled by: those of the base's unlabelled text, if known
     features = view.transform(raw)   (texts, columns), dense or sparse: what the linear head multiplies
@@ -59,8 +60,12 @@ class View(ABC):
     "What it reads of a text, in a few words, for people."
     word_order: ClassVar[bool] = False
     "Whether it matters where in the text a word stands."
+    learns: ClassVar[bool] = False
+    "Whether `learn` must be called before `read`; other views come with what the base has learnt."
     Options: ClassVar[type[Any]]
     "A frozen dataclass of what a run's config states about this view."
+    terms: int = 0
+    "Number of n-grams of the text whose hashes it keeps in the head."
 
     def __init__(self, model: Model, options: Any, *, unit: bool = True) -> None:  # noqa: ANN401 (see `Options`)
         self.model, self.options, self.unit = model, options, unit
@@ -78,7 +83,21 @@ class View(ABC):
     def config(self) -> ViewConfig:
         """Describe this view as a run's config does."""
         options = dataclasses.asdict(self.options)
-        return ViewConfig(name=self.name, columns=self.columns, sparse=self.sparse, unit=self.unit, options=options)
+        return ViewConfig(
+            name=self.name,
+            columns=self.columns,
+            sparse=self.sparse,
+            unit=self.unit,
+            terms=self.terms,
+            options=options,
+        )
+
+    def learn(self, texts: EncodedTexts) -> None:  # noqa: B027 (most views have nothing to learn)
+        """Learn from all text at hand, labelled or not."""
+
+    def state(self) -> bytes:
+        """What was learnt, as far as it decides the result of `read`: for the cache."""
+        return b""
 
     @abstractmethod
     def read(self, texts: EncodedTexts) -> Raw:
@@ -132,12 +151,10 @@ class DenseView(View):
         if kept is not None:
             mean, covariance = (each.double().numpy() for each in kept)
         else:
-            vectors = raw.matrix.astype(np.float64)
-            mean = vectors.mean(0)
-            apart = vectors - mean
-            covariance = apart.T @ apart / max(1, len(vectors) - 1)
-            share = SHRINKAGE + (1 - SHRINKAGE) * len(mean) / (len(mean) + len(vectors))
-            covariance = (1 - share) * covariance + share * np.eye(len(mean)) * np.trace(covariance) / len(mean)
+            mean, covariance = shrunk_covariance(raw.matrix.astype(np.float64))
+        self._fit(mean, covariance)
+
+    def _fit(self, mean: Floats, covariance: Floats) -> None:
         variances, axes = np.linalg.eigh(covariance)
         deviations = np.sqrt(np.maximum(variances[::-1], 0))
         widest = deviations[0]
@@ -209,3 +226,12 @@ class SparseView(View):
         lengths[per_document == 0] = 0
         weighted /= np.maximum(np.repeat(lengths, per_document), 1e-12)
         return sparse.csr_matrix((weighted, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def shrunk_covariance(vectors: Floats) -> tuple[Floats, Floats]:
+    """Estimate mean (W,) and covariance (W, W) of documents (N, W), with more of the identity the fewer there are."""
+    mean = vectors.mean(0)
+    apart = vectors - mean
+    covariance = apart.T @ apart / max(1, len(vectors) - 1)
+    share = SHRINKAGE + (1 - SHRINKAGE) * len(mean) / (len(mean) + len(vectors))
+    return mean, (1 - share) * covariance + share * np.eye(len(mean)) * np.trace(covariance) / len(mean)

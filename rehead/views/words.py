@@ -1,83 +1,23 @@
-"""Exact words: which tokens and n-grams a document contains, each scoring the classes by itself.
+"""Words as people write them, and pairs of neighbouring words: what TF-IDF classifiers are made of.
 
-The vocabulary is that of the base: its tokens, and the n-grams it has vectors for. A document's distinct rows count
-once each, weighted by inverse document frequency, at unit length. Beside a document's vector they are worth half a
-point with 1,600 labels and more with many (docs/experiments/few-labels.md).
-
-Shapes: N texts, R rows, K classes, G groups of tokens.
+No tokenizer cuts them, so a rare word is one feature, and the first and last words of a text are marked
+(`rehead.text.text_ngrams`). In scripts written without spaces, characters take the place of words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
+from rehead.text.text_ngrams import TextNgrams
 from rehead.views.encoded import EncodedTexts
-from rehead.views.leave_out import Groups, rows_without
-from rehead.views.rows import RowFinder, row_count
-from rehead.views.view import Raw, SparseView
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+from rehead.views.text_view import TextView
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordsOptions:
-    """Nothing to state: which words there are is the base's vocabulary."""
+class WordsView(TextView):
+    """Words and pairs of words."""
 
+    name = kind = "words"
+    about = "its words and pairs of words"
+    limit = 200_000
 
-class WordsView(SparseView):
-    """Exact words and n-grams."""
-
-    name = "words"
-    about = "its exact words and n-grams"
-    Options = WordsOptions
-
-    @property
-    def columns(self) -> int:
-        """Number of rows: tokens and n-grams."""
-        return row_count(self.model.base)
-
-    def read(self, texts: EncodedTexts) -> Raw:
-        """Find the distinct rows of each document: a sparse matrix of ones (N, R)."""
-        from scipy import sparse
-
-        finder = RowFinder(self.model.base)
-        columns, counts = [], []
-        for group in texts.groups(1 << 18):
-            rows = group.distinct_rows(finder)
-            columns.append(rows.row)
-            counts.append(rows.counts)
-        row, count = np.concatenate(columns), np.concatenate(counts)
-        ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))
-        matrix = sparse.csr_matrix((np.ones(len(row), np.float32), row, ends), shape=(len(count), self.columns))
-        return Raw(matrix, np.arange(len(count)), len(count))
-
-    def fit(self, raw: Raw) -> None:
-        """Use the document frequencies that the base has kept of its unlabelled text, else those of these texts."""
-        statistics = self.model.base.statistics
-        if statistics.known:
-            frequency, documents = statistics.frequency.double().numpy(), float(statistics.documents)
-        else:
-            frequency, documents = np.asarray(raw.matrix.sum(0), np.float64).ravel(), float(raw.texts)
-        self.scale = np.log((1 + documents) / (1 + frequency)) + 1
-
-    def scores_without(
-        self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
-    ) -> Floats:
-        """Subtract the words of each group, which also changes the length that the rest is divided by."""
-        [ids] = texts.ids
-        gone = rows_without(RowFinder(self.model.base), ids, groups, distinct=True)
-        idf = self.scale[gone.row].astype(np.float64)
-        each = weight[gone.row].astype(np.float64) * idf[:, None]  # (rows, K)
-        scores, square = np.tile(each.sum(0), (1 + groups.count, 1)), np.full(1 + groups.count, (idf**2).sum())
-        np.subtract.at(scores, 1 + gone.group, each[gone.entry])
-        np.subtract.at(square, 1 + gone.group, idf[gone.entry] ** 2)
-        left = len(gone.row) - np.append(0, np.bincount(gone.group, minlength=groups.count))
-        given: Floats = np.where(left[:, None] > 0, scores, 0.0) / np.sqrt(np.maximum(square, 1e-24))[:, None]
-        return given
+    def ngrams(self, texts: EncodedTexts) -> TextNgrams:
+        """Find words and pairs."""
+        return texts.word_ngrams

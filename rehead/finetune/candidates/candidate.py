@@ -5,6 +5,7 @@ Shapes: N examples, K classes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
-from rehead.finetune.logistic import log_losses
+from rehead.finetune.losses import log_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, max_folds, split
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
+from rehead.views import views_beside
+from rehead.views.encoded import EncodedTexts
+from rehead.views.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +32,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Folds = Sequence[tuple[Ints, Ints]]
 
-FOLDS = 5
-SEARCHED = 6_000  # examples: with more, settings are searched on so many of them
+FOLDS, MORE_FOLDS = 5, 10  # folds, and folds of at most `FEW` examples, which should be trained on as many as possible
+FEW = 500
+SEARCHED = 1_500  # examples: with more, settings are searched on so many of them
 HELD_OUT = 0.1  # share that judges the candidates then
 
 
@@ -59,13 +64,22 @@ class Task:
         if len(train) > SEARCHED:
             searched = split(train, 1 - SEARCHED / len(train), options.seed)[0]
         part = subset(train, searched)
-        count = max_folds(part, FOLDS)
+        count = fold_count(part)
         search_folds = folds(part, count, options.seed) if count >= 2 else []
         judged = search_folds
         if search_folds and len(searched) < len(train):
             judged = [split(train, HELD_OUT, options.seed)]
         truth = targets(train, train.names, multilabel=train.multilabel)
         return cls(train, base, options, unlabelled, truth, searched, search_folds, judged)
+
+    @functools.cached_property
+    def text_views(self) -> list[View]:
+        """The views that learn from the text itself, which all text at hand has taught."""
+        views = views_beside(self.base.model)
+        texts = EncodedTexts([*self.train.texts, *(self.unlabelled or ())])
+        for view in views:
+            view.learn(texts)
+        return [view for view in views if view.columns]
 
     @property
     def balanced(self) -> bool:
@@ -101,10 +115,20 @@ class Candidate:
         return float(log_losses(self.logits[known], truth, balanced=balanced).mean())
 
 
+def fold_count(data: LabelledData) -> int:
+    """Choose the number of folds: 0 if no two classes have an example to train on and one to judge by.
+
+    A class may have fewer examples than there are folds: it is then missing from the training part of none, or of some,
+    and its examples count against all settings alike.
+    """
+    most = MORE_FOLDS if len(data) <= FEW else FOLDS
+    return min(most, len(data)) if max_folds(data, 2) >= 2 else 0
+
+
 Propose = Callable[[Task, Candidate | None], Candidate | str]
 "Try a way, given the best candidate so far: the candidate, or the reason why it was not tried."
 
 
 def describe_settings(settings: Settings) -> str:
-    """Say what was chosen: `power 2, words 4, C 10`; a view that counts nothing is left out."""
-    return ", ".join(f"{name} {value:g}" for name, value in settings.items() if value)
+    """Say what was chosen: `bag 0.3, words 0.7, power 2, alpha 1`; a view that counts nothing is left out."""
+    return ", ".join(f"{name} {value:.2g}" for name, value in settings.items() if value and name != "temperature")

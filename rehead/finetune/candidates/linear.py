@@ -1,10 +1,13 @@
-"""A linear classifier on the frozen base: what a few labels are best spent on.
+"""A linear classifier on the views of a document, the base frozen: what labels are best spent on.
 
-For each neural view of the base, with exact words beside it, three numbers are searched by cross-validation: the
-`power` of the prior on directions, the weight of the words, and `C`. Directions alone are cheap, so the power is chosen
-on them; then words (and any other sparse view) are added, if the held-out examples gain. Settings are compared by log
-loss: with few labels, accuracy is too coarse. With balanced classes the loss is balanced too; otherwise the settings
-that undo the balancing would win.
+Which views count, how much each, and how strongly they are regularised is found by cross-validation. The search begins
+with a few combinations, the plain classifier on words and character n-grams among them, and then changes one view's
+weight at a time. Settings are compared by log loss: with few labels, accuracy is too coarse. With balanced classes the
+loss is balanced too; otherwise the settings that undo the balancing would win.
+
+With up to `SEARCHED` examples every setting is judged on all of them, at the cost of one matrix inverse
+(`rehead.finetune.ridge`). With more, the search is on a part, and a few settings near the best are tried on all but a
+tenth: the more labels there are, the more exact words and characters count beside vectors.
 
 Where a base has layers, hidden states compete with the n-gram vectors under them, which win unless the layers gain by
 more than a standard error: what layers learn by predicting words separates documents less well, so far
@@ -19,12 +22,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehead.finetune.build import build_linear, check_length
+from rehead.finetune.calibration import find_temperature
 from rehead.finetune.candidates.candidate import Candidate, Task, describe_settings
 from rehead.finetune.examples import Examples, read_examples
-from rehead.finetune.linear import LinearClassifier, Settings, fit_path, mean_classifier
-from rehead.finetune.logistic import log_losses, one_thread
+from rehead.finetune.linear import (
+    LinearClassifier,
+    Settings,
+    example_weights,
+    fit,
+    kernel,
+    mean_classifier,
+    regression_targets,
+)
+from rehead.finetune.losses import log_losses
+from rehead.finetune.ridge import out_of_fold
 from rehead.runs.run import Run
-from rehead.views import sparse_views
 from rehead.views.neural import neural_view
 from rehead.views.view import View
 
@@ -34,18 +46,21 @@ if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats, Folds
 
 POWERS = (1.0, 2.0, 3.0)
-VIEW_WEIGHTS = (1.0, 4.0, 12.0)  # of a sparse view beside the vectors
-CS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-UNSEARCHED: Settings = {"power": 2.0, "C": 10.0}  # where nothing can be cross-validated
+ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+START: Settings = {"power": 2.0, "alpha": 1.0}
+STEP = 3.0  # factor by which the weight of a view is changed
+ROUNDS = 2  # of changing one view's weight after the other
+AVERAGED = 6  # settings, at most
+NEURAL = ("bag", "layers")
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate:
-    """Find the best linear classifier on each neural view, and choose between the views."""
+    """Find the best linear classifier with each neural view, and choose between these."""
     config = task.base.model.config
     check_length(config, task.options.length)
     beside = task.options.freeze is None  # and not with `freeze="base"`, which asks for the vectors alone
     names = config.views if config.reads == "layers" else (config.reads,)
-    found = [search_view(task, str(name), beside=beside) for name in reversed(names)]
+    found = [search_views(task, str(name), beside=beside) for name in reversed(names)]
     if len(found) == 1 or not task.folds:
         return found[0]
     layers, bag = found
@@ -61,84 +76,147 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
     return chosen
 
 
-def search_view(task: Task, name: str, *, beside: bool) -> Candidate:
-    """Search for the best linear classifier on one neural view, with the sparse views beside it or without."""
+def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
+    """Search for the best linear classifier on one neural view, with the views of the text beside it or without."""
     options, base = task.options, task.base
     view = neural_view(base.model, name, max_length=options.length, long=options.long or "windows")
-    views: list[View] = [view, *(sparse_views(base.model) if beside else ())]
+    views: list[View] = [view, *(task.text_views if beside else ())]
     classes = len(task.train.names)
     examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
-    with one_thread():
-        if not task.search_folds:
-            chosen = [_candidate(task, examples, UNSEARCHED, np.full((len(examples), classes), np.nan))]
-            note = "a class has one text only: nothing could be cross-validated"
-        else:
-            chosen = search(task, examples)
-            note = (
-                f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
-                f"{len(task.train):,} examples: {'; '.join(describe_settings(each.settings[0]) for each in chosen)}"
-            )
+    if not task.search_folds:
+        even = {**START, **{each.name: 1.0 for each in views}}
+        chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
+        note = "a class has one text only: nothing could be cross-validated"
+    else:
+        chosen = search(task, examples)
+        note = (
+            f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
+            f"{len(task.train):,} examples: {'; '.join(describe_settings(each.settings[0]) for each in chosen)}"
+        )
     return average(task, chosen, [note])
 
 
 def search(task: Task, examples: Examples) -> list[Candidate]:
     """Search on the examples that are for that; where these are a part, look again nearby with all of them."""
-    part = examples.take(task.searched)
-    found = equally_good(grid(task, part, task.search_folds))
+    part = examples if len(task.searched) == len(examples) else examples.take(task.searched)
+    found = equally_good(Search(task, part).run())[:AVERAGED]
     if len(part) == len(examples):
         return found
-    best = dict(found[0].settings[0])
-    C, power = best.pop("C"), best["power"]  # noqa: N806
-    Cs = [each for each in CS if C / 4 <= each <= C * 4]  # noqa: N806
-    nearby = [best]
-    for view in _sparse(examples):
-        least = best.get(view, 0.0)
-        nearby += [{**best, view: each} for each in VIEW_WEIGHTS if least < each <= 4 * max(least, 1)]
-    return equally_good(
-        [
-            best_C(task, examples, task.folds, {**settings, "power": each}, Cs)
-            for each in sorted({power, max(1.0, power - 1)})
-            for settings in nearby
-        ]
-    )
+    tried = [_held_out(task, examples, found[0].settings[0])]
+    dense = [view.name for view in examples.views if not view.sparse]
+
+    def attempt(changes: Settings) -> None:
+        tried.append(_held_out(task, examples, {**min(tried, key=lambda each: each.loss).settings[0], **changes}))
+
+    if any(not view.sparse or found[0].settings[0].get(view.name) for view in examples.views) and len(dense) < len(
+        examples.views
+    ):
+        attempt({name: found[0].settings[0].get(name, 0.0) / STEP for name in dense})
+    alpha = found[0].settings[0]["alpha"]
+    attempt({"alpha": alpha / STEP})
+    if tried[-1].loss > tried[0].loss:
+        attempt({"alpha": alpha * STEP})
+    return [min(tried, key=lambda each: each.loss)]
 
 
-def grid(task: Task, examples: Examples, folds: Folds) -> list[Candidate]:
-    """Cross-validate powers alone, then sparse views beside the best power and beside none, one after the other."""
-    tried = [best_C(task, examples, folds, {"power": power}, CS) for power in POWERS]
-    best = min(tried, key=lambda each: each.loss).settings[0]["power"]
-    for alone in [each for each in reversed(tried) if each.settings[0]["power"] in (best, POWERS[0])]:
-        # With words to lean on, directions need less of the prior.
-        settings, loss = dict(alone.settings[0]), alone.loss
-        C = settings.pop("C")  # noqa: N806
-        nearby = [each for each in CS if C / 10 <= each <= C * 3]
-        for view in _sparse(examples):
-            for weight in VIEW_WEIGHTS:
-                tried.append(best_C(task, examples, folds, {**settings, view: weight}, nearby))
-                if tried[-1].loss > loss:  # more of it will not help
-                    break
-                settings, loss = {**settings, view: weight}, tried[-1].loss
-    return tried
+class Search:
+    """Settings of one set of examples, judged by their out-of-fold scores; each is computed once."""
+
+    def __init__(self, task: Task, examples: Examples) -> None:
+        self.task, self.examples = task, examples
+        self.targets, self.prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
+        self.weights = example_weights(examples)
+        if self.weights is not None and self.weights.ndim == 2:  # one kernel for all labels: the mean weight
+            self.weights = self.weights.mean(1)
+        self.kernels: dict[tuple[str, float], Floats] = {}
+        self.tried: dict[tuple[tuple[str, float], ...], Candidate] = {}
+
+    def run(self) -> list[Candidate]:
+        """Try combinations of views, then change the best of them."""
+        names = [view.name for view in self.examples.views]
+        for weights in starts(names):
+            self.best_alpha({**START, **weights}, ALPHAS)
+        for _ in range(ROUNDS):
+            before = self.best
+            for name in names:
+                self._change(name)
+            self._change_power()
+            if self.best is before:
+                break
+        return list(self.tried.values())
+
+    @property
+    def best(self) -> Candidate:
+        """The setting with the lowest loss so far."""
+        return min(self.tried.values(), key=lambda each: each.loss)
+
+    def _change(self, name: str) -> None:
+        """Try more and less of a view, and none of it."""
+        settings = dict(self.best.settings[0])
+        others = {each: settings[each] for each in (view.name for view in self.examples.views) if settings.get(each)}
+        own = others.get(name, 0.0)
+        smallest = min(others.values()) / STEP
+        for weight in (own * STEP, own / STEP, 0.0) if own else (smallest,):
+            if weight or len(others) > 1:
+                self.best_alpha({**settings, name: weight}, self._nearby(settings["alpha"]))
+
+    def _change_power(self) -> None:
+        settings = dict(self.best.settings[0])
+        if any(settings.get(view.name) for view in self.examples.views if not view.sparse):
+            for power in POWERS:
+                self.best_alpha({**settings, "power": power}, self._nearby(settings["alpha"]))
+
+    def _nearby(self, alpha: float) -> list[float]:
+        return [each for each in ALPHAS if alpha / 4 <= each <= alpha * 4]
+
+    def best_alpha(self, settings: Settings, alphas: Sequence[float]) -> None:
+        """Judge settings with each alpha."""
+        views = [view for view in self.examples.views if settings.get(view.name)]
+        total = sum(settings[view.name] for view in views)
+        power = settings["power"] if any(not view.sparse for view in views) else START["power"]
+        fixed = {**{view.name: round(settings[view.name] / total, 6) for view in views}, "power": power}
+        new = [alpha for alpha in alphas if tuple(sorted({**fixed, "alpha": alpha}.items())) not in self.tried]
+        if not new:
+            return
+        combined = sum(fixed[view.name] * self._kernel(view, power) for view in views)
+        for alpha in new:
+            scores = out_of_fold(combined, self.targets, self.task.search_folds, alpha, self.weights)
+            complete = {**fixed, "alpha": alpha}
+            key = tuple(sorted(complete.items()))
+            self.tried[key] = judged(self.task, self.examples, complete, scores, self.prior)
+
+    def _kernel(self, view: View, power: float) -> Floats:
+        key = (view.name, 0.0 if view.sparse else power)
+        if key not in self.kernels:
+            self.kernels[key] = kernel(view, self.examples.features[view.name], power)
+        return self.kernels[key]
 
 
-def _sparse(examples: Examples) -> list[str]:
-    return [view.name for view in examples.views if view.sparse]
+def starts(names: Sequence[str]) -> list[dict[str, float]]:
+    """Combinations of views that a search begins with: each alone, all, vectors, and words with characters."""
+    plain = [name for name in names if name in ("words", "characters")]
+    vectors = [name for name in names if name not in plain]
+    found = [[name] for name in names]
+    found += [each for each in (plain, vectors, list(names)) if len(each) > 1]
+    found += [[name, *plain] for name in vectors if len(vectors) > 1 and plain]
+    return [dict.fromkeys(each, 1.0) for each in found]
 
 
-def best_C(task: Task, examples: Examples, folds: Folds, settings: Settings, Cs: Sequence[float]) -> Candidate:  # noqa: N802, N803
-    """Cross-validate every C; give the one with the lowest loss."""
-    logits = out_of_fold(examples, folds, settings, Cs)
-    return min((_candidate(task, examples, {**settings, "C": C}, logits[C]) for C in Cs), key=lambda each: each.loss)
+def judged(task: Task, examples: Examples, settings: Settings, scores: Floats, prior: Floats) -> Candidate:
+    """Make a candidate of settings and its out-of-fold regression scores, by the temperature that suits these best."""
+    known = ~np.isnan(scores[:, 0])
+    heat = find_temperature(scores[known], examples.truth[known], offset=prior, balanced=examples.balanced)
+    return _candidate(task, examples, {**settings, "temperature": heat}, scores / heat + prior)
 
 
-def out_of_fold(examples: Examples, folds: Folds, settings: Settings, Cs: Sequence[float]) -> dict[float, Floats]:  # noqa: N803
-    """Score every example by a classifier that was not fitted to it, for each C: (N, K)."""
-    logits = {C: np.full((len(examples), examples.classes), np.nan) for C in Cs}
-    for inside, outside in folds:
-        held_out = examples.take(outside)
-        for C, linear in zip(Cs, fit_path(examples.take(inside), settings, Cs), strict=True):  # noqa: N806
-            logits[C][outside] = linear.scores(held_out)
-    return logits
+def _held_out(task: Task, examples: Examples, settings: Settings) -> Candidate:
+    """Judge settings by the examples that are held out when all are used."""
+    [(inside, outside)] = task.folds
+    part = examples.take(inside)
+    _, prior = regression_targets(part.truth, part.classes, balanced=part.balanced)
+    scores = np.full((len(examples), examples.classes), np.nan)
+    scores[outside] = fit(part, {**settings, "temperature": 1.0}).scores(examples.take(outside)) - prior
+    return judged(task, examples, settings, scores, prior)
 
 
 def equally_good(tried: Sequence[Candidate]) -> list[Candidate]:
@@ -161,12 +239,16 @@ def average(task: Task, made: Sequence[Candidate], notes: list[str]) -> Candidat
     """Average candidates that read the same examples: their scores, and their weights."""
     settings = [each.settings[0] for each in made]
     logits = np.mean([each.logits for each in made], axis=0)
+    if len(logits) < len(task.train):  # searched on a part
+        whole = np.full((len(task.train), logits.shape[1]), np.nan)
+        whole[task.searched] = logits
+        logits = whole
     return _from_fit(task, made[0].examples, settings, logits, lambda some: fit_average(some, settings), notes)
 
 
 def fit_average(examples: Examples, settings: Sequence[Settings]) -> LinearClassifier:
     """Fit a classifier with each of the settings, and average them into one."""
-    return mean_classifier([linear for each in settings for linear in fit_path(examples, each, [each["C"]])])
+    return mean_classifier([fit(examples, each) for each in settings])
 
 
 def _candidate(task: Task, examples: Examples, settings: Settings, logits: Floats) -> Candidate:
@@ -178,11 +260,10 @@ def _from_fit(
     examples: Examples,
     settings: list[Settings],
     logits: Floats,
-    fit: Callable[[Examples], LinearClassifier],
+    fit_to: Callable[[Examples], LinearClassifier],
     notes: list[str],
 ) -> Candidate:
     def build() -> Run:
-        with one_thread():
-            return build_linear(task.base, examples, fit(examples), task.train)
+        return build_linear(task.base, examples, fit_to(examples), task.train)
 
-    return Candidate("frozen base, linear head", logits, examples, settings, fit, build, notes)
+    return Candidate("frozen base, linear head", logits, examples, settings, fit_to, build, notes)

@@ -1,12 +1,13 @@
 """Fine-tuning the whole network by gradient, from the best linear classifier on; from a few hundred labels up.
 
-The head starts as the linear classifier on directions alone; exact words are added to what comes out, with the weight
-that held-out examples prefer.
+The head starts as the linear classifier on the base's vectors alone; what the other views score is added to what comes
+out, with the weight that held-out examples prefer.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,27 +15,31 @@ import torch
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses
 from rehead.finetune.candidates.candidate import Candidate, Task
-from rehead.finetune.candidates.linear import fit_average
+from rehead.finetune.candidates.linear import NEURAL, fit_average
 from rehead.finetune.examples import Examples
+from rehead.finetune.linear import LinearClassifier
 from rehead.finetune.network import train_network
 from rehead.finetune.targets import subset
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_logits, classifier_head
 from rehead.text.documents import LabelledData
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
 BAG_EPOCHS = 4.0  # by default, where no layer is trained
-SPARSE_SHARES = (1.0, 0.5, 0.0)  # weight of the words beside the fine-tuned network, against beside the frozen one
+BESIDE_SHARES = (1.0, 0.5, 0.0)  # weight of the other views beside the fine-tuned network, against beside the frozen one
 BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
-    """Fine-tune on some of the folds; choose how much the words count beside the network."""
+    """Fine-tune on some of the folds; choose how much the other views count beside the network."""
     if len(task.train) < MIN_EXAMPLES:
         return f"that takes {MIN_EXAMPLES} examples"
     if best is None or not task.folds:
         return "nothing could be held out to judge it by"
-    if best.name == "self-training":  # words would have to be fitted to pseudo-labels again, beside a base that moves
+    if best.name.startswith("self-training"):  # the student would have to be fitted again, beside a base that moves
         return "self-training was kept"
     frozen, examples = best, best.examples
     layers = "layers" in examples.features
@@ -43,24 +48,26 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         part = examples.take(inside)
         run = _train(task, frozen, part, subset(task.train, inside), layers=layers)
         tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
-        beside[outside] = frozen.fit(part).sparse_scores(examples.take(outside))
-    shares = SPARSE_SHARES if np.nansum(beside**2) else (0.0,)
+        beside[outside] = _beside(frozen.fit(part), examples.take(outside))
+    shares = BESIDE_SHARES if np.nansum(beside**2) else (0.0,)
     logits = {share: tuned + share * beside for share in shares}
     share = min(shares, key=lambda each: calibrated_losses(logits[each], task.truth, balanced=task.balanced).mean())
 
     def build() -> Run:
         run = _train(task, frozen, examples, task.train, layers=layers)
         if share:
-            _add_sparse_views(run, frozen.build(), share)
+            _add_other_views(run, frozen.build(), share)
         return run
 
-    name = f"fine-tuned network, words beside it {share:g}" if share else "fine-tuned network"
+    name = f"fine-tuned network, other views beside it {share:g}" if share else "fine-tuned network"
     return dataclasses.replace(frozen, name=name, logits=logits[share], build=build, notes=[], frozen=False)
 
 
 def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:
     """Fine-tune on all of these examples, from the linear classifier on directions alone."""
-    linear = fit_average(examples, [{name: frozen.settings[0][name] for name in ("power", "C")}])
+    alone = next(view.name for view in examples.views if view.name in NEURAL)
+    settings = {name: frozen.settings[0][name] for name in ("power", "alpha", "temperature")}
+    linear = fit_average(examples, [{**settings, alone: 1.0}])
     start = build_linear(task.base, examples, linear, train)
     epochs = task.options.epochs
     if epochs is None and not layers:
@@ -69,10 +76,15 @@ def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledDat
     return train_network(train, None, base=start, options=options, keep_head=True, whole=True).run
 
 
-def _add_sparse_views(run: Run, frozen: Run, share: float) -> None:
-    """Give a fine-tuned classifier the sparse views of the frozen one, at a share of their weight."""
+def _beside(linear: LinearClassifier, examples: Examples) -> NDArray[np.float64]:
+    """Score documents by all views but the neural one, without the bias: (N, K)."""
+    return np.sum([linear.view_scores(examples, view) for view in linear.weights if view not in NEURAL], axis=0)
+
+
+def _add_other_views(run: Run, frozen: Run, share: float) -> None:
+    """Give a fine-tuned classifier the other views of the frozen one, at a share of their weight."""
     head, other = classifier_head(run.model), classifier_head(frozen.model)
-    views = [view for view in other.config.views if view.sparse]
+    views = [view for view in other.config.views if view.name not in NEURAL]
     for view in views:
         part = other.of(view.name)
         with torch.no_grad():

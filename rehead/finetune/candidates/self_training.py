@@ -1,13 +1,14 @@
-"""Self-training on unlabelled text, one way: the document vectors teach the exact words (co-training).
+"""Self-training on unlabelled text: the classifier of the labels teaches views that saw too few of them.
 
-A classifier of a few hundred labels knows the vectors well and the exact words hardly: most of them occur in no
-labelled document. It is right about most unlabelled ones, though, so the words are fitted to its pseudo-labels for
-these, each weighted by confidence. Words err on other documents than vectors do, and both together are better than
-either: on film reviews with 500 labels 88.5 becomes 89.9 % (docs/experiments/few-labels.md). A second round fits words
-to what both say. It is co-training (Blum and Mitchell 1998), in one direction.
+A classifier of a few hundred labels knows the vectors well and exact words and characters hardly: most of these occur
+in no labelled document. It is right about most unlabelled ones, though, so a student is fitted to its probabilities for
+these, and added to it. Views err on different documents, and together are better than either: co-training (Blum and
+Mitchell 1998), in one direction. A second round fits the student to what both say.
 
-Fitting the whole classifier, vectors included, to its own surest pseudo-labels was tried first and made it worse: it
-learns its own mistakes. What comes out is a linear classifier again.
+Two students are tried, one that reads words and characters and one that reads all views, and cross-validation says
+which is better, or that none is. What the student learns from is sharpened, and moved half-way towards the shares that
+the classes have among the labels: a teacher of few labels neglects some classes, and would pass that on
+(docs/experiments/any-text.md). What comes out is a linear classifier again.
 
 Shapes: N documents, K classes.
 """
@@ -15,62 +16,73 @@ Shapes: N documents, K classes.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rehead.finetune.build import build_linear
+from rehead.finetune.calibration import calibrated_losses, probabilities
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples, read_unlabelled
-from rehead.finetune.linear import LinearClassifier, mean_classifier, naive_bayes_scale
-from rehead.finetune.logistic import fit_one_vs_rest, one_thread
+from rehead.finetune.linear import LinearClassifier, Settings, fit_targets, mean_classifier, regression_targets
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
+from rehead.views.view import View
 
 if TYPE_CHECKING:
-    from rehead.finetune.candidates.candidate import Floats
+    from rehead.finetune.candidates.candidate import Floats, Ints
 
 MAX_DOCUMENTS = 30_000  # unlabelled ones that are read
-LABELLED_WEIGHT = 3.0  # of a labelled document; the most confident pseudo-label weighs 1
-WORDS_C = 10.0
-MIN_DOCUMENTS = 3  # in which a word must occur
+LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
+SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
+MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
+STUDENT: Settings = {"power": 2.0, "alpha": 1.0}
 ROUNDS = 2
-MANY, FEWER_FOLDS = 400, 2  # from so many examples on, so many folds are enough to judge by
-PARALLEL = 4  # folds computed at the same time, at most: each holds the unlabelled words once more
+MANY, FOLDS = 400, (4, 2)  # folds to judge by, with few examples and with many
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
-    """Fit words to pseudo-labels: out-of-fold scores, and the classifier of all examples."""
+    """Fit students to what the best classifier says of unlabelled text: out-of-fold scores, and the better of them."""
     if not task.unlabelled:
         return "no unlabelled text was given"
     if best is None or not task.folds:
         return "nothing could be held out to judge it by"
-    if "words" not in best.examples.features:
-        return "it teaches exact words, which are not read"
-    examples, before = best.examples, best.fit
+    examples = best.examples
     unlabelled = read_unlabelled(task.base, examples, sample(task.unlabelled, MAX_DOCUMENTS, task.options.seed))
+    folds = task.folds[: FOLDS[len(examples) >= MANY]]
+    teachers = [best.fit(examples.take(inside)) for inside, _ in folds]
+    found: list[Candidate] = []
+    for views in students(examples.views):
+        school = School(examples, unlabelled, views)
+        logits = np.full((len(examples), examples.classes), np.nan)
+        for teacher, (inside, outside) in zip(teachers, folds, strict=True):
+            logits[outside] = school.teach(teacher, inside).scores(examples.take(outside))
+        made = dataclasses.replace(
+            best,
+            name=f"self-training of {', '.join(view.name for view in views)}",
+            logits=logits,
+            build=_builder(task, best, school),
+            notes=[],
+        )
+        found.append(made)
+    if not found:
+        return "no view beside the base's vectors is read"
+    return min(found, key=lambda each: calibrated_losses(each.logits, task.truth, balanced=task.balanced).mean())
 
-    def fit(some: Examples) -> LinearClassifier:
-        return teach_words(some, before(some), unlabelled)
 
-    folds = task.folds[: FEWER_FOLDS if len(examples) >= MANY else None]
-    parts = [examples.take(inside) for inside, _ in folds]
-    with one_thread(), ThreadPoolExecutor(min(PARALLEL, os.cpu_count() or 1)) as pool:  # liblinear frees the GIL
-        *judged, linear = pool.map(fit, [*parts, examples])
-    logits = np.full((len(examples), examples.classes), np.nan)
-    for each, (_, outside) in zip(judged, folds, strict=True):
-        logits[outside] = each.scores(examples.take(outside))
-    return dataclasses.replace(
-        best,
-        name="self-training",
-        logits=logits,
-        fit=fit,
-        build=lambda: build_linear(task.base, examples, linear, task.train),
-        notes=[],
-    )
+def _builder(task: Task, best: Candidate, school: School) -> Any:  # noqa: ANN401 (a function that builds a run)
+    def build() -> Any:  # noqa: ANN401
+        linear = school.teach(best.fit(best.examples), np.arange(len(best.examples)))
+        return build_linear(task.base, best.examples, linear, task.train)
+
+    return build
+
+
+def students(views: Sequence[View]) -> list[list[View]]:
+    """What students read: the sparse views, and all views."""
+    sparse = [view for view in views if view.sparse]
+    return [each for each in (sparse, list(views)) if sparse and each] if len(views) > 1 else []
 
 
 def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
@@ -81,45 +93,72 @@ def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
     return [texts[int(each)] for each in chosen]
 
 
-def teach_words(examples: Examples, linear: LinearClassifier, unlabelled: Examples) -> LinearClassifier:
-    """In each round, pseudo-label the unlabelled documents and add words that were fitted to that."""
-    scores = linear.scores(unlabelled)
-    size = score_size(scores, multilabel=examples.multilabel)
-    for _ in range(ROUNDS):
-        words = fit_words(examples, unlabelled, scores)
-        own = score_size(words.view_scores(unlabelled, "words"), multilabel=examples.multilabel)
-        share = np.broadcast_to(size / np.maximum(own, 1e-12), len(linear.bias))
-        linear = mean_classifier([linear, words], [np.ones_like(share), share])
-        scores = linear.scores(unlabelled)
-    return linear
+class School:
+    """Labelled and unlabelled documents together, as a student reads them."""
+
+    def __init__(self, examples: Examples, unlabelled: Examples, views: Sequence[View]) -> None:
+        self.examples, self.unlabelled = examples, unlabelled
+        features = {view.name: _stacked(examples.features[view.name], unlabelled.features[view.name]) for view in views}
+        self.together = dataclasses.replace(examples, features=features, views=views)
+        self.settings: Settings = {**STUDENT, **{view.name: 1.0 for view in views}}
+
+    def teach(self, teacher: LinearClassifier, known: Ints) -> LinearClassifier:
+        """Add to a teacher, fitted to the examples `known`, a student that was fitted to what it says of all others."""
+        examples, multilabel = self.examples, self.examples.multilabel
+        targets, prior = regression_targets(examples.truth[known], examples.classes, balanced=examples.balanced)
+        labels = np.zeros((len(examples), examples.classes))
+        labels[known] = targets
+        weights = np.zeros(len(examples) + len(self.unlabelled))
+        weights[known], weights[len(examples) :] = LABELLED_WEIGHT, 1.0
+        linear = teacher
+        for _ in range(ROUNDS):
+            scores = linear.scores(self.unlabelled)
+            guess = sharpened(scores, prior, multilabel=multilabel)
+            soft = regression_of(guess, prior, multilabel=multilabel)
+            student = fit_targets(self.together, self.settings, np.concatenate((labels, soft)), prior, weights)
+            size = score_size(scores, multilabel=multilabel)
+            own = score_size(student.scores(self.unlabelled), multilabel=multilabel)
+            share = np.broadcast_to(size / np.maximum(own, 1e-12), len(prior))
+            linear = mean_classifier([teacher, widened(student, examples)], [np.ones_like(share), share])
+        return linear
 
 
-def fit_words(examples: Examples, unlabelled: Examples, scores: Floats) -> LinearClassifier:
-    """Fit words alone to the labels and to pseudo-labels, which are given as scores (N, K)."""
+def sharpened(scores: Floats, prior: Floats, *, multilabel: bool) -> Floats:
+    """Probabilities of what a teacher says, sharpened; the shares of classes are moved towards the prior's: (N, K)."""
+    if multilabel:
+        return probabilities(SHARPNESS * (scores - prior) + prior, multilabel=True)
+    given = probabilities(SHARPNESS * scores, multilabel=False)
+    share = np.exp(prior) / np.exp(prior).sum()
+    given = given * (share / np.maximum(given.mean(0), 1e-9)) ** MATCHING
+    matched: Floats = given / given.sum(1, keepdims=True)
+    return matched
+
+
+def regression_of(guess: Floats, prior: Floats, *, multilabel: bool) -> Floats:
+    """Turn probabilities (N, K) into what is regressed on, as `regression_targets` does with labels."""
+    if multilabel:
+        share = 1 / (1 + np.exp(-prior))
+        found: Floats = (guess - share) / (share * (1 - share))
+        return found
+    return guess - np.exp(prior)
+
+
+def widened(linear: LinearClassifier, examples: Examples) -> LinearClassifier:
+    """Give a classifier of some views weights of zero for the others."""
+    weights, columns = dict(linear.weights), dict(linear.columns)
+    for view in examples.views:
+        if view.name not in weights:
+            weights[view.name] = np.zeros((examples.classes, 0 if view.sparse else view.columns))
+            if view.sparse:
+                columns[view.name] = np.zeros(0, np.int64)
+    ordered = {view.name: weights[view.name] for view in examples.views}
+    return LinearClassifier(ordered, columns, np.zeros_like(linear.bias))
+
+
+def _stacked(above: Any, below: Any) -> Any:  # noqa: ANN401 (arrays or sparse matrices)
     from scipy import sparse
 
-    words = sparse.vstack((unlabelled.features["words"], examples.features["words"])).tocsr()
-    multilabel = examples.multilabel
-    truth = np.concatenate((scores > 0 if multilabel else scores.argmax(1), examples.truth))
-    known = np.full(examples.truth.shape, LABELLED_WEIGHT)
-    weights = np.concatenate((confidence(scores, multilabel=multilabel), known))
-    columns, scale = naive_bayes_scale(words, truth, examples.classes, MIN_DOCUMENTS)
-    inputs = words[:, columns].multiply(scale[None]).tocsr()
-    weight, bias = fit_one_vs_rest(inputs, truth, examples.classes, WORDS_C, weights, balanced=examples.balanced)
-    parts: dict[str, Floats] = {"words": weight * scale}
-    other = {view.name: np.zeros((examples.classes, view.columns)) for view in examples.views if view.name != "words"}
-    return LinearClassifier({**other, **parts}, {"words": columns}, bias)
-
-
-def confidence(scores: Floats, *, multilabel: bool = False) -> Floats:
-    """How much more likely than by chance the likeliest class is: (N,), from 0 to 1; (N, K) if multilabel."""
-    if multilabel:
-        either: Floats = np.tanh(np.abs(scores) / 2)
-        return either
-    shares = np.exp(scores - scores.max(1, keepdims=True))
-    classes = scores.shape[1]
-    found: Floats = (classes / shares.sum(1) - 1) / (classes - 1)
-    return found
+    return np.concatenate((above, below)) if isinstance(above, np.ndarray) else sparse.vstack((above, below)).tocsr()
 
 
 def score_size(scores: Floats, *, multilabel: bool = False) -> Floats:

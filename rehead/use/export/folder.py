@@ -4,7 +4,9 @@
       model.onnx        the network, from token ids to probabilities or logits
       tokenizer.json    from text to token ids
       model.json        metadata: labels, thresholds, inputs and outputs, configuration
-      predict.py        a program of about thirty lines; needs numpy, tokenizers and onnxruntime
+      vocabulary.npz    hashes of the words and character n-grams that count, if the classifier reads the text itself
+      text_ngrams.py    from text to such hashes
+      predict.py        a program of about forty lines; needs numpy, tokenizers and onnxruntime
       README.md         how to use it
 
 The folder is written atomically, and only after its model.onnx has been run and compared with torch. Weights beyond two
@@ -31,9 +33,11 @@ from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
 from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
+from rehead.text import text_ngrams
 from rehead.use.abilities import training_length
 from rehead.views.encoded import EncodedTexts
-from rehead.views.onnx_network import classifier_graph, language_model_graph
+from rehead.views.onnx_network import Vocabulary, classifier_graph, language_model_graph, text_vocabulary
+from rehead.views.vocabulary import count_ngrams
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,15 +46,17 @@ if TYPE_CHECKING:
 
 Format = Literal["onnx", "onnx-int8"]
 
-MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README = (
+MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README = (
     "model.onnx",
     "model.onnx.data",
     "tokenizer.json",
     "model.json",
+    "vocabulary.npz",
+    "text_ngrams.py",
     "predict.py",
     "README.md",
 )
-NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, PROGRAM, README)
+NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README)
 MAX_FILE_BYTES = 1_900_000_000  # of weights inside model.onnx
 TOLERANCE = 1e-4  # largest difference of a probability from torch, in float32
 PROGRAMS = Path(__file__).parent / "programs"
@@ -78,6 +84,9 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)
+        if vocabulary := text_vocabulary(open_views(run.model)) if what == "classifier" else {}:
+            np.savez_compressed(folder / VOCABULARY, **vocabulary)
+            shutil.copyfile(text_ngrams.__file__, folder / NGRAMS)
         about = describe(run, what, kind)
         write_json(folder / ABOUT, about)
         (folder / README).write_text(_readme(about), encoding="utf-8")
@@ -145,7 +154,15 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
     if isinstance(run.model.head_config, Classifier):
         thresholds = run.details.get("thresholds") or [0.5] * len(run.labels or [])
         return about | {
-            "inputs": {"ids": "int64 (tokens): one whole document, without special tokens"},
+            "inputs": {"ids": "int64 (tokens): one whole document, without special tokens"}
+            | {
+                name: text
+                for kind in text_vocabulary(open_views(run.model))
+                for name, text in (
+                    (kind, f"int64: which {kind} of {VOCABULARY} the text has"),
+                    (f"{kind}_counts", "float32: 1 + log of how often each occurs"),
+                )
+            },
             "outputs": {"logits": "float32 (labels)", "probabilities": "float32 (labels)"},
             "labels": run.labels,
             "multilabel": run.model.head_config.multilabel,
@@ -207,10 +224,14 @@ def _compare(run: Run, what: str, folder: Path) -> float:
     options.log_severity_level = 3  # errors only
     session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
     worst = 0.0
+    vocabulary = text_vocabulary(open_views(run.model)) if what == "classifier" else {}
     for ids in _random_inputs(run):
         if what == "classifier":
-            [given] = session.run(["probabilities"], {"ids": ids})
-            expected = encoded_probabilities(run, EncodedTexts(ids=[ids]))[0]
+            assert run.tokenizer is not None  # noqa: S101 (checked by the caller)
+            text = run.tokenizer.decode(ids.tolist())
+            document = EncodedTexts([text], ids=[ids])
+            [given] = session.run(["probabilities"], {"ids": ids} | text_inputs(document, vocabulary))
+            expected = encoded_probabilities(run, document)[0]
         elif not len(ids) or len(ids) > training_length(run):
             continue
         else:
@@ -220,6 +241,16 @@ def _compare(run: Run, what: str, folder: Path) -> float:
             given, expected = (torch.as_tensor(each).softmax(-1).numpy() for each in (logits, scores))
         worst = max(worst, float(np.abs(given - expected).max()))
     return worst
+
+
+def text_inputs(text: EncodedTexts, vocabulary: Vocabulary) -> dict[str, Any]:
+    """What the network takes of one text beside its token ids: n-grams of the vocabulary, and damped counts."""
+    inputs: dict[str, Any] = {}
+    ngrams = {"words": text.word_ngrams, "characters": text.character_ngrams} if vocabulary else {}
+    for kind, keys in vocabulary.items():
+        counts = count_ngrams(keys, ngrams[kind], 1)
+        inputs |= {kind: counts.indices.astype(np.int64), f"{kind}_counts": counts.data}
+    return inputs
 
 
 def _random_inputs(run: Run) -> Sequence[Ints]:

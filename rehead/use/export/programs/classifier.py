@@ -14,7 +14,22 @@ HERE = Path(__file__).parent
 ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
 TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
 TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
+# Which words and character n-grams count, if the model reads the text itself: their hashes, ascending.
+VOCABULARY = dict(np.load(HERE / "vocabulary.npz")) if (HERE / "vocabulary.npz").exists() else {}
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+
+
+def ngrams(text: str) -> dict[str, Any]:
+    """Find the n-grams of the vocabulary that a text has, and how often: 1 + log of the count."""
+    inputs: dict[str, Any] = {}
+    for kind, keys in VOCABULARY.items():
+        import text_ngrams
+
+        find = text_ngrams.word_ngrams if kind == "words" else text_ngrams.character_ngrams
+        found = find(text_ngrams.code_points([text])).key
+        places, counts = np.unique(np.searchsorted(keys, found)[np.isin(found, keys)], return_counts=True)
+        inputs |= {kind: places, f"{kind}_counts": (1 + np.log(counts)).astype(np.float32)}
+    return inputs
 
 
 def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -24,7 +39,7 @@ def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield {"labels": None, "probabilities": None}
             continue
         ids = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
-        [given] = SESSION.run(["probabilities"], {"ids": ids})
+        [given] = SESSION.run(["probabilities"], {"ids": ids, **ngrams(text)})
         chosen = given >= ABOUT["thresholds"] if ABOUT["multilabel"] else np.arange(len(given)) == given.argmax()
         labels = [name for name, yes in zip(ABOUT["labels"], chosen, strict=True) if yes]
         yield {"labels": labels, "probabilities": dict(zip(ABOUT["labels"], given.tolist(), strict=True))}
