@@ -38,8 +38,9 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
     details = fitted.run.details
     lines = [f"{options.out}: {len(fitted.run.labels or [])} classes, {duration(fitted.seconds)}"]
     if pretraining := details.get("pretraining"):
-        text, seconds = pretraining["text"], duration(pretraining["seconds"])
-        lines.append(f"on a base pretrained on {text['documents']:,} documents, {text['tokens']:,} tokens, {seconds}")
+        text = pretraining["text"]
+        lines[0] += f", after {duration(pretraining['seconds'])} of pretraining"
+        lines.append(f"its base was pretrained on {text['documents']:,} documents, {text['tokens']:,} tokens")
     if fitted.valid is not None:
         found = fitted.valid
         out_of_fold = details["calibration"]["origin"] == "out-of-fold"

@@ -41,12 +41,12 @@ def pretrain_base(
     begun, whole = (out / DESCRIPTION).exists(), (out / "config.json").exists()
     world.barrier()  # all processes have looked before the first one writes
     if begun or not whole:
-        more = "" if unlabelled is None else " and the unlabelled text"
-        say(f"part 1 of 2: pretraining a base on {len(train):,} labelled texts, without their labels{more}")
+        more = "" if unlabelled is None else "the unlabelled text and "
+        say(f"part 1 of 2: pretraining a base on {more}{len(train):,} labelled texts (their labels are not used)")
         texts = CombinedTexts(train.texts, unlabelled or (), leave_out=() if valid is None else valid.texts)
         given = pretraining_options(options, out)
         given.overwrite = not begun
-        advice = "Add text of the same kind with --unlabelled."
+        advice = "Add more of the same kind with --unlabelled."
         pretrain_in(world, given, say=say, resume=begun, texts=texts, least=0, advice=advice)
         if world.is_main:
             remove_leftovers(out, DESCRIPTION)
@@ -64,7 +64,7 @@ def unfinished(out: Path) -> bool:
 
 def pretrain_on(texts: Sequence[str], unlabelled: Texts | Sequence[str], *, seed: int, quiet: bool, say: Say) -> Run:
     """Pretrain a base on texts in memory, and keep it there."""
-    advice = "Add text of the same kind as unlabelled."
+    advice = "Add more of the same kind with unlabelled=."
     with TemporaryDirectory(prefix="rehead-", ignore_cleanup_errors=True) as folder:
         given = PretrainOptions(texts=[], out=Path(folder), seed=seed, quiet=quiet)
         try:
