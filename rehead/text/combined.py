@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from rehead.text.decoding import utf8_size
 from rehead.text.documents import Document
 from rehead.text.readers import Texts
+from rehead.text.tables import check_surrogates
 
 LABELLED, LEFT_OUT = "copy of a labelled text", "copy of a validation text"
 
@@ -31,6 +32,9 @@ class CombinedTexts(Texts):
         self.known = {**dict.fromkeys(leave_out, LEFT_OUT), **dict.fromkeys(labelled, LABELLED)}
         "Texts that are skipped where they are among the unlabelled ones, and why."
         self.skipped = Counter()
+        for name, texts in (("labelled", labelled), ("unlabelled", self.more)):
+            for place, text in enumerate(texts):
+                check_surrogates(text, f"{name} text {place}")
         self.total_bytes = sum(map(utf8_size, (*labelled, *self.more)))
         self.total_bytes += 0 if self.on_disk is None else self.on_disk.total_bytes
         self._read = 0

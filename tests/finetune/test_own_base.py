@@ -506,6 +506,8 @@ def test_few_and_empty_texts() -> None:
     assert made.predict(["good", "bad"]).tolist() == [1, 0]
     with pytest.raises(ValueError, match="no text"):
         TextClassifier().fit(["", " ", "", " "], [1, 0, 1, 0])
+    with pytest.raises(ValueError, match=r"labelled text 1: .*d800"):
+        TextClassifier().fit(["good", "a\ud800b", "good", "bad"], [1, 0, 1, 0])
 
 
 def test_ctrl_c_while_pretraining_is_a_keyboard_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
