@@ -49,7 +49,7 @@ COMMANDS: dict[str, Command] = {
         "rehead.finetune.command",
         "FinetuneOptions",
         "command",
-        "train a classifier from a base and labelled text",
+        "train a classifier on labelled text, on a base that is given or pretrained first",
     ),
     "evaluate": Command(
         "rehead.use.evaluate",

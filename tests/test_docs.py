@@ -60,7 +60,7 @@ def in_this_process(words: list[str]) -> tuple[int, str, str]:
 # last counts.
 MINIATURE = {
     "rehead pretrain ": "rehead pretrain --nhid 16 ",
-    "--out base": "--out base --epochs 1",
+    "--unlabelled reviews/unlabelled.txt ": "--unlabelled reviews/valid.csv --nhid 16 ",
     "--tokens 60_000": "--tokens 4_000",
     "rehead data export rotten-tomatoes ": "rehead data export rotten-tomatoes --train 120 --valid 60 --test 60 ",
 }

@@ -34,6 +34,7 @@ MEASUREMENTS = ("benchmarks", "parameters", "results")
 # twice the last counts, so what a page says of a shape holds.
 SHORTENED = {
     "rehead pretrain ": "rehead pretrain --nhid 16 ",
+    "rehead finetune labelled.csv --unlabelled ": "rehead finetune labelled.csv --nhid 16 --unlabelled ",
     "--preset small": "--preset small --nlayers 1",
     "--preset base": "--preset base --nlayers 1",
     "--preset lab": "--preset lab --nlayers 1",

@@ -1,4 +1,4 @@
-"""Base + labels → a classifier.
+"""Base + labels → a classifier. Without a base, one is pretrained first.
 
 The package can be called: `rehead.finetune("labelled.csv", base="runs/base", out="runs/classifier")` is
 `rehead.finetune.run.finetune(…)`.

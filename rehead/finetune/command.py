@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 from rehead.finetune.options import FinetuneOptions
@@ -16,6 +17,7 @@ __all__ = ["FinetuneOptions", "command"]
 
 def command(options: FinetuneOptions) -> int:
     """Run the command; if it is interrupted, print how to resume."""
+    from rehead.finetune.directory import DESCRIPTION
     from rehead.finetune.run import run_finetuning
     from rehead.training.stopping import Stopped
 
@@ -23,6 +25,10 @@ def command(options: FinetuneOptions) -> int:
         fitted = run_finetuning(options)
     except Stopped as stopped:
         return report_stop(stopped.signum)
+    except KeyboardInterrupt:
+        if options.debug or not (options.out / DESCRIPTION).exists():
+            raise
+        return report_stop(signal.SIGINT)  # outside a training step, as in cross-validation
     if fitted is not None:
         print(_summary(options, fitted))
     return 0
@@ -31,6 +37,10 @@ def command(options: FinetuneOptions) -> int:
 def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
     details = fitted.run.details
     lines = [f"{options.out}: {len(fitted.run.labels or [])} classes, {duration(fitted.seconds)}"]
+    if pretraining := details.get("pretraining"):
+        text = pretraining["text"]
+        lines[0] += f", after {duration(pretraining['seconds'])} of pretraining"
+        lines.append(f"its base was pretrained on {text['documents']:,} documents, {text['tokens']:,} tokens")
     if fitted.valid is not None:
         found = fitted.valid
         out_of_fold = details["calibration"]["origin"] == "out-of-fold"

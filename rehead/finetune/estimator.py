@@ -1,9 +1,9 @@
 """A scikit-learn estimator: texts and labels in, a classifier out.
 
-    classifier = TextClassifier("runs/base").fit(texts, labels)
+    classifier = TextClassifier().fit(texts, labels)
     classifier.predict(["What a film!"])
 
-It trains the same classifier as `rehead finetune --from`, and works with `Pipeline`, `GridSearchCV`, `cross_val_score`,
+It trains the same classifier as `rehead finetune`, and works with `Pipeline`, `GridSearchCV`, `cross_val_score`,
 `clone` and `pickle`. `save` writes a run that `rehead evaluate` reads.
 
 Of scikit-learn's estimator checks, the tests run those that are independent of the input, and those on labels (with
@@ -33,7 +33,7 @@ from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.metrics import predicted_labels
 from rehead.finetune.options import FitOptions, Freeze, check_fit, check_use
-from rehead.finetune.run import sample_texts
+from rehead.finetune.run import read_unlabelled, sample_texts
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
@@ -45,18 +45,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KINDS = "OUSbiuf"  # dtype kinds that classes can have
+PRETRAINING = "pretraining"  # key of a run's details for how its base was made, if that was in the same run
 KEPT = "estimator"  # key of a run's details for the classes and parameters of the estimator
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Classify texts with a pretrained base.
+    """Classify texts with a pretrained base: one that is given, or pretrained on the texts when it is fitted.
 
     The parameters are those of `rehead finetune`; by default, cross-validation selects what to train. For multilabel
     data, `y` is an indicator matrix with a column for each label, and so is the result of `predict`.
 
-    base : path of a run made by `rehead pretrain`, or a `Run`. It is not modified.
+    base : path of a run made by `rehead pretrain`, or a `Run`; it is not modified. None: `fit` pretrains one on its
+        texts and on `unlabelled`, without labels.
     freeze : None (cross-validation decides), "base" (a linear classifier on it), "layers", "embeddings" or "none".
-    unlabelled : texts, or the path of a text file, for self-training; used only if cross-validation improves.
+    unlabelled : texts, or the path of a text file: for pretraining, if `base` is None, and for self-training, which is
+        used only if cross-validation improves.
     epochs, batch, length, long, dropout, unfreeze, layer_decay, patience : see `rehead finetune --help`.
     lr : learning rate of the head and the layers (AdamW); None: the default, by hidden size.
     lr_scale : multiply the default learning rates by this; cannot be combined with `lr`.
@@ -65,17 +68,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     verbose : whether to print progress messages.
 
     Attributes after `fit`: `classes_`; `run_`, the trained run; `notes_`, a list of notes and warnings; `curve_`,
-    validation metrics by epoch, if the base was trained by gradient descent.
+    validation metrics by epoch, if the base was trained by gradient descent. If `base` is None also `base_`, the base
+    that was pretrained: `TextClassifier(other.base_)` reuses it, which makes sense for other labels of the same texts.
     """
 
     classes_: NDArray[Any]
+    base_: Run
     run_: Run
     notes_: list[str]
     curve_: list[Point]
 
     def __init__(
         self,
-        base: str | Path | Run = "runs/base",
+        base: str | Path | Run | None = None,
         *,
         freeze: Freeze | None = None,
         unlabelled: Sequence[str] | str | Path | None = None,
@@ -114,7 +119,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Train on texts (N,) and their labels: (N,), or an indicator matrix (N, K)."""
         with _parameter_names():
             data, classes = _examples(check_texts(X), y)
-            fitted = self._fit(data)
+            fitted, pretrained = self._fit(data)
+        if pretrained is not None:
+            self.base_ = pretrained
+        elif hasattr(self, "base_"):
+            del self.base_
         self.classes_, self.run_, self.notes_, self.curve_ = classes, fitted.run, fitted.notes, fitted.curve
         return self
 
@@ -159,7 +168,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def load(cls, path: str | Path) -> TextClassifier:
         """Load a classifier written by `save` or `rehead finetune`.
 
-        If its base was a `Run` in memory, `base` becomes the saved run: `fit` then starts from that.
+        If its base was a `Run` in memory, or it was made by `rehead finetune`, `base` becomes the saved run: `fit` then
+        starts from that.
         """
         run = load(path)
         if run.labels is None:
@@ -168,7 +178,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         made = _upgrade_params(kept.get("params", {}) if isinstance(kept, dict) else {})
         known = cls._get_param_names()
         loaded = cls(**{name: value for name, value in made.items() if name in known and name != "base"})
-        loaded.base = made.get("base") or str(path)
+        pretrains = bool(kept) and PRETRAINING in run.details
+        loaded.base = made.get("base") or (None if pretrains else str(path))
         loaded.classes_ = _restore_classes(kept, run.labels, path)
         loaded.run_, loaded.notes_, loaded.curve_ = run, [], []
         return loaded
@@ -180,23 +191,43 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _fit(self, data: LabelledData) -> Fitted:
+    def _fit(self, data: LabelledData) -> tuple[Fitted, Run | None]:
+        """Train the classifier; give it, and its base if that was pretrained here."""
         options = self._options()
-        base = self.base if isinstance(self.base, Run) else load(self.base)
+        if self.freeze is not None and self.unlabelled is not None and self.base is not None:
+            raise ConfigError(f"unlabelled is for self-training, where freeze is None, not {self.freeze!r}.")
+
+        said: list[str] = []
 
         def say(line: str) -> None:
+            said.append(line)
             if self.verbose:
                 print(line)
 
+        unlabelled = self._unlabelled()
         with torch.random.fork_rng(devices=[]):  # leave the caller's random state untouched
-            if self.freeze is not None and self.unlabelled is not None:
-                raise ConfigError(f"unlabelled is for self-training, where freeze is None, not {self.freeze!r}.")
-            return fit_classifier(data, None, base=base, options=options, unlabelled=self._unlabelled(), say=say)
+            if self.base is not None:
+                base = self.base if isinstance(self.base, Run) else load(self.base)
+            else:
+                from rehead.finetune.own_base import pretrain_on
+
+                base = pretrain_on(data.texts, unlabelled or (), seed=options.seed, quiet=not self.verbose, say=say)
+            notes = [line for line in said if line.startswith("note: ")]
+            if self.freeze is not None:
+                unlabelled = None
+            elif isinstance(unlabelled, Texts):
+                unlabelled = sample_texts(unlabelled, options.seed)
+            fitted = fit_classifier(data, None, base=base, options=options, unlabelled=unlabelled, say=say)
+        if self.base is not None:
+            return fitted, None
+        fitted.run.details[PRETRAINING] = base.details
+        fitted.notes[:0] = notes
+        return fitted, base
 
     def _options(self) -> FitOptions:
         """Collect and validate the training options."""
-        if not isinstance(self.base, str | Path | Run):
-            raise ConfigError(f"base is {describe_value(self.base)}. Expected the path of a run, or a Run.")
+        if not isinstance(self.base, str | Path | Run | None):
+            raise ConfigError(f"base is {describe_value(self.base)}. Expected the path of a run, a Run, or None.")
         kinds = get_type_hints(FitOptions)
         given = {name: _to_python(value) for name, value in self.get_params(deep=False).items() if name in kinds}
         for name, value in given.items():
@@ -206,11 +237,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_use(options)
         return options
 
-    def _unlabelled(self) -> list[str] | None:
+    def _unlabelled(self) -> Texts | list[str] | None:
         if self.unlabelled is None:
             return None
         if isinstance(self.unlabelled, str | Path):
-            return sample_texts(Texts([str(self.unlabelled)]), self.seed)
+            return read_unlabelled([str(self.unlabelled)])
         return check_texts(self.unlabelled, "unlabelled", least=0)
 
     def _multilabel(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rehead.errors import UserError
 from rehead.model.size_options import ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 from rehead.training.options import TrainingOptions, check_training
+
+if TYPE_CHECKING:
+    from rehead.pretrain.options import PretrainOptions
 
 Freeze = Literal["base", "layers", "embeddings", "none"]
 
@@ -23,7 +26,7 @@ class FitOptions(TrainingOptions):
 
     freeze: Freeze | None = None
     """Weights to freeze. base: all but the head, a linear classifier chosen by cross-validation; layers; embeddings;
-    none: train everything (default: with --from, what cross-validation finds best; with --scratch, none)."""
+    none: train everything (default: what cross-validation finds best; with --scratch, none)."""
 
     epochs: float | None = flag(None, metavar="N")
     """Number of epochs (default: 4 to 20, fewer for more examples; twice as many with layers)."""
@@ -65,7 +68,7 @@ class FitOptions(TrainingOptions):
 
 @dataclass(kw_only=True)
 class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
-    """Train a classifier from a base and labelled text."""
+    """Train a classifier on labelled text, on a base that is pretrained here or given by --from."""
 
     MOST_USED = ("base", "out", "valid", "unlabelled", "freeze")
 
@@ -76,7 +79,8 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     "Output directory of the classifier."
 
     base: Path | None = flag(None, name="--from", metavar="RUN", group="model")
-    "Pretrained run to start from; its head is replaced (default: none; give --scratch)."
+    """Pretrained run to start from; its head is replaced (default: pretrain a base on the texts of LABELLED and
+    --unlabelled, without labels, as rehead pretrain does)."""
 
     scratch: bool = flag(False, group="model")
     "Train from random weights, with the architecture of --from, or of --preset if --from is left out."
@@ -87,18 +91,18 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     of LABELLED; where cross-validation selects, out-of-fold predictions)."""
 
     unlabelled: list[str] | None = flag(None, metavar="TEXT", group="reads")
-    """Unlabelled text for self-training, such as that of pretraining; its pseudo-labels are used only if
-    cross-validation improves (default: no self-training)."""
+    """Unlabelled text: files, folders or globs. The base is pretrained on it, unless --from gives one; and
+    self-training uses its pseudo-labels if cross-validation improves (default: none)."""
 
     preset: Literal["lab", "small", "base", "bag"] = flag("bag", group="model")
-    "With --scratch: model architecture, lab, small, base or bag; see rehead pretrain --help."
+    "Model architecture, unless --from gives it: lab, small, base or bag; see rehead pretrain --help."
 
     tokenizer: Path | None = flag(None, metavar="FILE", group="model")
-    """With --scratch: an existing tokenizer, as a tokenizer.json or SentencePiece .model (default: train one on the
-    examples)."""
+    """Existing tokenizer, as a tokenizer.json or SentencePiece .model (default: that of --from, or train one on the
+    texts)."""
 
     vocab: int | None = flag(None, metavar="N", group="model")
-    "With --scratch: vocabulary size of the trained tokenizer (default: the preset's)."
+    "Vocabulary size of the trained tokenizer, where one is trained (default: the preset's)."
 
     resume: bool = flag(False, group="writes")
     "Continue an interrupted run: repeat its command with this flag."
@@ -150,33 +154,61 @@ def check_use(options: FitOptions) -> None:
         )
 
 
+# Options that a base that is pretrained here shares with its classifier. The others are the defaults of pretraining.
+SHARED = (
+    "preset", "tokenizer", "vocab", "nhid", "nlayers", "nhead", "seed", "device", "precision", "compile",
+    "checkpoint_minutes", "checkpoint_steps", "quiet", "debug",
+)  # fmt: skip
+
+
+def pretrains(options: FinetuneOptions) -> bool:
+    """Return whether a base is pretrained first, on the texts that are given."""
+    return options.base is None and not options.scratch
+
+
+def pretraining_options(options: FinetuneOptions, out: Path) -> PretrainOptions:
+    """Make the options by which a base is pretrained first."""
+    from rehead.pretrain.options import PretrainOptions
+
+    reading = {each.name: getattr(options, each.name) for each in fields(ReadOptions)} | {"skip_empty": True}
+    shared = {name: getattr(options, name) for name in SHARED}
+    return PretrainOptions(texts=[*options.labelled, *(options.unlabelled or ())], out=out, **reading, **shared)
+
+
 def cross_validates(options: FinetuneOptions) -> bool:
     """Return whether cross-validation selects the classifier, rather than gradient descent with a validation set."""
-    return options.base is not None and not options.scratch and options.freeze in (None, "base")
+    return not options.scratch and options.freeze in (None, "base")
+
+
+def self_trains(options: FinetuneOptions) -> bool:
+    """Return whether self-training is tried, if there is unlabelled text."""
+    return cross_validates(options) and options.freeze is None
 
 
 def check_finetuning(options: FinetuneOptions) -> None:
     """Refuse contradicting options before anything is read or written."""
     check_fit(options)
-    if options.base is None and not options.scratch:
-        raise UserError("nothing to start from. Give --from RUN (a pretrained run), or --scratch (random weights).")
     if options.resume and options.overwrite:
         raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
     if options.base is not None:
         for name in ("tokenizer", "vocab", "nhid", "nlayers", "nhead"):
             if getattr(options, name) is not None:
-                raise UserError(f"--{name} applies to --scratch without --from, which has its own. Drop one.")
+                raise UserError(f"--{name} applies to a model that is made here; that of --from has its own. Drop one.")
         if options.base.absolute() == options.out.absolute():
             raise UserError(f"--out {options.out} is the run given by --from. Choose another directory.")
     if cross_validates(options):
         check_use(options)
-    if options.unlabelled and not (cross_validates(options) and options.freeze is None):
+    if options.unlabelled and not pretrains(options) and not self_trains(options):
         other = "--scratch" if options.scratch else f"--freeze {options.freeze}"
         raise UserError(f"--unlabelled (self-training) needs cross-validation, which {other} does not use. Drop one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError(
             "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
         )
+    if pretrains(options):
+        from rehead.pretrain.options import check_pretraining
+
+        check_pretraining(pretraining_options(options, options.out))
     # New layers may be the identity, like untrained ones of --from: freezing them makes scratch comparable.
     same_layers = options.base is not None and options.freeze == "layers"
     if options.scratch and options.freeze not in (None, "none") and not same_layers:

@@ -1,7 +1,10 @@
 """Fine-tune a base on labelled text and save the classifier: what `rehead finetune` does.
 
+Without a base, one is pretrained first, on the texts that are given (`rehead.finetune.own_base`).
+
 RUN/
   finetune.json        options and fingerprints, which --resume checks; removed at the end
+  .base/               the base, if it is pretrained here; removed at the end
   metrics.jsonl, curves.png, curves.svg
   checkpoints/         the last checkpoint, and the best weights on the validation set
   config.json, model.safetensors, tokenizer.json, labels.json   written at the end
@@ -9,7 +12,9 @@ RUN/
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -20,11 +25,20 @@ from rehead.errors import UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted
-from rehead.finetune.options import FinetuneOptions, FitOptions, check_finetuning, cross_validates
+from rehead.finetune.options import (
+    FinetuneOptions,
+    FitOptions,
+    check_finetuning,
+    cross_validates,
+    pretrains,
+    self_trains,
+)
 from rehead.finetune.splits import first_copies
+from rehead.finetune.targets import targets
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.options import check_names, read_options
+from rehead.progress import duration
 from rehead.runs.run import Run, load, save_into
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
@@ -47,7 +61,10 @@ def finetune(
     base: str | Path | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Run:
-    """Train a classifier from a base and labelled text, like `rehead finetune`; its options are keyword arguments."""
+    """Train a classifier on labelled text, like `rehead finetune`; its options are keyword arguments.
+
+    Without `base`, one is pretrained first, on the labelled texts and those of `unlabelled`.
+    """
     paths = [labelled] if isinstance(labelled, str | Path) else list(labelled)
     check_names(options, FinetuneOptions, "finetune")
     for name in ("valid", "unlabelled"):
@@ -62,8 +79,9 @@ def finetune(
 
 
 def run_finetuning(options: FinetuneOptions) -> Fitted | None:
-    """Fine-tune and save; return None in all processes but the first."""
+    """Fine-tune and save, on a base that is given or pretrained here; return None in all processes but the first."""
     check_finetuning(options)
+    began = time.monotonic()
     with join_world(options.device) as world:
 
         def say(line: str) -> None:
@@ -74,23 +92,29 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             raise UserError("cross-validation runs in one process. Drop torchrun, or give --freeze layers or none.")
         reading = read_options(options, ReadOptions)
         train, valid = _read(options, reading, say)
-        unlabelled = Texts(options.unlabelled, reading) if options.unlabelled else None
+        unlabelled = read_unlabelled(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
         resume = options.resume or world.restarted
         if world.is_main:
             other = None if unlabelled is None else unlabelled.fingerprint()
             open_directory(options, description(options, train, valid, other), resume=resume)
         world.barrier()
+        _describe_data(train, valid, say)
         try:
+            if pretrains(options):
+                from rehead.finetune.own_base import pretrain_base
+
+                base = pretrain_base(options, world, train, valid, unlabelled, say)
+                say(f"part 2 of 2: training a classifier on it ({duration(time.monotonic() - began)} so far)")
             start = base if base is not None else _random_run(options, train)
-            _describe_start(start, train, valid, say)
+            _describe_head(start, say)
             fitted = fit_classifier(
                 train,
                 valid,
                 base=None if options.scratch else base,
                 like=start,
                 options=read_options(options, FitOptions),
-                unlabelled=None if unlabelled is None else sample_texts(unlabelled, options.seed),
+                unlabelled=sample_texts(unlabelled, options.seed) if unlabelled and self_trains(options) else None,
                 say=say,
                 directory=options.out,
                 resume=resume,
@@ -99,15 +123,23 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 begins=lambda: discard_replaced(options.out) if world.is_main else None,
             )
         except UserError:
-            if world.is_main and not resume and not (options.out / "checkpoints").exists():
+            if world.is_main and not resume and not _resumable(options):
                 roll_back(options.out)
             raise
         if not world.is_main:
             world.barrier()
             return None
+        if pretrains(options) and base is not None:
+            fitted.run.details["pretraining"] = base.details
         _finish(options, fitted, say)
         world.barrier()
         return fitted
+
+
+def read_unlabelled(paths: list[str], reading: ReadOptions | None = None) -> Texts:
+    """Open unlabelled text. Empty texts are skipped, as in pretraining; options may be for the labelled files alone."""
+    reading = ReadOptions() if reading is None else reading
+    return Texts(paths, dataclasses.replace(reading, skip_empty=True), check=False)
 
 
 def sample_texts(texts: Texts, seed: int) -> list[str]:
@@ -131,6 +163,7 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
     if not options.valid:
         return train, None
     valid = read_examples(options.valid, reading, check=False)
+    targets(valid, train.names, multilabel=train.multilabel)  # refuses unknown labels now, not after minutes
     first = first_copies([*train.texts, *valid.texts])[len(train) :]
     if both := int((first < len(train)).sum()):
         say(
@@ -161,13 +194,28 @@ def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:
     return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 
 
-def _describe_start(start: Run, train: LabelledData, valid: LabelledData | None, say: Say) -> None:
-    """Print the size of the data, its classes, and which head is replaced."""
+def _describe_data(train: LabelledData, valid: LabelledData | None, say: Say) -> None:
+    """Print the size of the data, and its classes."""
     kinds = "labels (multilabel)" if train.multilabel else "classes"
     sizes = f"{len(train):,} training examples" + ("" if valid is None else f", {len(valid):,} for validation")
     say(f"{sizes}; {len(train.names)} {kinds}: {', '.join(train.names[:8])}{', …' if len(train.names) > 8 else ''}")
+
+
+def _describe_head(start: Run, say: Say) -> None:
+    """Print which head is replaced."""
     if start.model.head is not None and start.model.head_config is not None:
         say(f"replacing the {start.model.head_config.kind} head by a new classifier head")
+
+
+def _resumable(options: FinetuneOptions) -> bool:
+    """Tell whether training has begun, of the classifier or of its base: then there is something to resume."""
+    if (options.out / "checkpoints").exists():
+        return True
+    if not pretrains(options):
+        return False
+    from rehead.finetune.own_base import unfinished
+
+    return unfinished(options.out)
 
 
 def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:

@@ -41,7 +41,7 @@ from rehead.text.store_subset import StoreSubset, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.directory import TOKENIZER, TOKENS, discard_replaced, remove_leftovers, roll_back
-from rehead.training.distributed import World, gather_model
+from rehead.training.distributed import World, find_device, gather_model
 from rehead.training.distributed import join_processes as join_world
 from rehead.training.loop import Phase, train
 from rehead.training.objective import Objective
@@ -58,6 +58,8 @@ HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
 SAMPLE_DOCUMENTS, SAMPLE_TOKENS, SAMPLE_IN_LAYERS = 20_000, 5_000_000, 300_000
 LEAST, LITTLE = 100, 1_000_000  # tokens: fewer are refused, or get a warning
 
+Say = Callable[[str], None]
+
 
 def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **options: Any) -> Run:  # noqa: ANN401
     """Pretrain a base on unlabelled text, as `rehead pretrain` does; its options are keyword arguments here."""
@@ -72,26 +74,66 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
     """Pretrain; give the run, or None in all processes but the first."""
     check_training(options)
     check_pretraining(options)
-    stages = stages_of(options)
     with join_world(options.device) as world:
         say = _saying(world, options)
-        resume = options.resume or world.restarted
         if options.shard and world.size == 1:
             raise UserError("--shard spreads a model over processes. Start them with torchrun, or drop --shard.")
-        opened = _open(options, resume=resume) if world.is_main else None
-        try:
-            prepared = _prepare(options, world, opened, say)
-            model = _model(_config(options, prepared.tokenizer), stages, options.seed)
-            phases = make_phases(options, stages, model, prepared)
-        except UserError:
-            if opened is not None and not resume:
-                roll_back(options.out)
-            raise
-        if opened is not None:
-            discard_replaced(options.out)
-        _introduce(say, model, prepared, phases, stages)
-        state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
-        return _finish(options, world, prepared, phases[-1].objective, state, say)
+        run = pretrain_in(world, options, say=say, resume=options.resume or world.restarted)
+        if run is not None:
+            _draw(options.out, say)
+            remove_leftovers(options.out, DESCRIPTION)
+        world.barrier()
+        return run
+
+
+def pretrain_in(
+    world: World,
+    options: PretrainOptions,
+    *,
+    say: Say,
+    resume: bool,
+    texts: Texts | None = None,
+    least: int = LEAST,
+    advice: str = "",
+) -> Run | None:
+    """Pretrain in processes that have been started, and save; give the run, or None in all but the first.
+
+    What the run was resumed from stays until `remove_leftovers`. `texts` take the place of the files that the options
+    name. Less than `least` tokens of text are refused; where they are little, `advice` says what to do.
+    """
+    stages = stages_of(options)
+    opened = _open(options, texts, resume=resume) if world.is_main else None
+    try:
+        prepared = _prepare(options, world, opened, say, least)
+        model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+        phases = make_phases(options, stages, model, prepared)
+    except UserError:
+        if opened is not None and not resume:
+            roll_back(options.out)
+        raise
+    if opened is not None:
+        discard_replaced(options.out)
+    _introduce(say, model, prepared, phases, stages, advice)
+    state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
+    run = _make_run(options, world, prepared, phases[-1].objective, state)
+    if run is not None:
+        _save(run, options.out)
+    return run
+
+
+def pretrain_in_memory(options: PretrainOptions, texts: Texts, *, say: Say, advice: str = "") -> Run:
+    """Pretrain in one process and save nothing; `options.out` is an empty directory for the tokenized text."""
+    check_training(options)
+    check_pretraining(options)
+    world, stages = World(device=find_device(options.device)), stages_of(options)
+    prepared = _prepare(options, world, Opened(texts, texts.fingerprint(), known=False), say, least=0)
+    model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+    phases = make_phases(options, stages, model, prepared)
+    _introduce(say, model, prepared, phases, stages, advice)
+    state = train(phases, options, world, None, quiet=options.quiet, say=say)
+    run = _make_run(options, world, prepared, phases[-1].objective, state)
+    assert run is not None  # noqa: S101 (this is the first process)
+    return run
 
 
 class Opened(NamedTuple):
@@ -102,7 +144,7 @@ class Opened(NamedTuple):
     known: bool
 
 
-def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
+def _saying(world: World, options: PretrainOptions) -> Say:
     """Give a function that prints a line to stderr, in the first process and unless --quiet."""
 
     def say(line: str) -> None:
@@ -112,15 +154,14 @@ def _saying(world: World, options: PretrainOptions) -> Callable[[str], None]:
     return say
 
 
-def _open(options: PretrainOptions, *, resume: bool) -> Opened:
+def _open(options: PretrainOptions, texts: Texts | None, *, resume: bool) -> Opened:
     """Fingerprint the text, and create the run's directory or reopen it."""
-    reading = read_options(options, ReadOptions)
-    texts = Texts(options.texts, reading)
+    texts = Texts(options.texts, read_options(options, ReadOptions)) if texts is None else texts
     fingerprint = texts.fingerprint()
     return Opened(texts, fingerprint, open_directory(options, fingerprint, resume=resume))
 
 
-def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say: Callable[[str], None]) -> Prepared:
+def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say: Say, least: int) -> Prepared:
     """Make the tokenizer and the token store, or reopen them."""
     if opened is not None:
         texts, fingerprint, known = opened
@@ -136,8 +177,8 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
         tokenizer = Tokenizer.load(options.out / TOKENIZER)
         store = TokenStore.open(options.out / TOKENS)
     train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
-    if (tokens := int(train.offsets[-1])) < LEAST:
-        raise UserError(f"The text has {tokens:,} tokens to learn from: at least {LEAST} are needed. Give more text.")
+    if (tokens := int(train.offsets[-1])) < least:
+        raise UserError(f"The text has {tokens:,} tokens to learn from: at least {least} are needed. Give more text.")
     return Prepared(tokenizer, train, valid, fingerprint)
 
 
@@ -167,14 +208,15 @@ def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:
 
 
 def _introduce(
-    say: Callable[[str], None], model: Model, prepared: Prepared, phases: list[Phase], stages: list[Stage]
+    say: Say, model: Model, prepared: Prepared, phases: list[Phase], stages: list[Stage], advice: str
 ) -> None:
     """Say what is about to be trained, on what, and for how long."""
     tokens = int(prepared.train.offsets[-1])
     count = sum(each.numel() for each in model.parameters())
     say(f"{len(prepared.train):,} documents, {tokens:,} tokens; {len(prepared.valid):,} documents held out")
     if tokens < LITTLE:
-        say(f"note: {tokens:,} tokens are little text: pretraining starts to help from about {LITTLE:,} tokens.")
+        little = f"note: {tokens:,} tokens are little text: pretraining starts to help from about {LITTLE:,} tokens."
+        say(f"{little} {advice}".rstrip())
     plans = [f"{each.objective.name} for {each.budget}" for each in phases]
     say(f"training {model.config.learning_part} ({count:,} parameters): {', then '.join(plans)}")
     if model.config.nlayers and not any(spec.trains_layers for spec in specs_of(stages)):
@@ -189,18 +231,12 @@ def _introduce(
         )
 
 
-def _finish(
-    options: PretrainOptions,
-    world: World,
-    prepared: Prepared,
-    objective: Objective,
-    state: State,
-    say: Callable[[str], None],
+def _make_run(
+    options: PretrainOptions, world: World, prepared: Prepared, objective: Objective, state: State
 ) -> Run | None:
-    """Write the run (weights, configuration, learning curves), then clean up."""
+    """Learn the statistics of documents, and describe how the run was made; None in all processes but the first."""
     model = gather_model(objective.model, sharded=options.shard)
     if not world.is_main:
-        world.barrier()
         return None
     learn_statistics(model.cpu().eval(), _sample(prepared.train, SAMPLE_TOKENS, options.seed), SAMPLE_IN_LAYERS)
     details = {
@@ -220,19 +256,19 @@ def _finish(
         "held_out": state.best_measured or state.measured,
         "rehead": rehead.__version__,
     }
-    run = Run(model, prepared.tokenizer, None, details)
+    return Run(model, prepared.tokenizer, None, details)
+
+
+def _save(run: Run, out: Path) -> None:
+    """Write weights and configuration."""
     try:
-        save_into(run, options.out)
+        save_into(run, out)
     except ConfigError as error:  # weights that are not finite: the last step diverged after its loss was checked
         raise UserError(
             f"{error} Training diverged. Start again (--overwrite) with a lower --lr or --lr-scale."
         ) from error
     except UserError as error:
         raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
-    _draw(options.out, say)
-    remove_leftovers(options.out, DESCRIPTION)
-    world.barrier()
-    return run
 
 
 def _sample(train: StoreSubset, tokens: int, seed: int) -> list[NDArray[np.int64]]:
@@ -242,7 +278,7 @@ def _sample(train: StoreSubset, tokens: int, seed: int) -> list[NDArray[np.int64
     return [np.asarray(train[int(each)], np.int64) for each in order[:enough]]
 
 
-def _draw(out: Path, say: Callable[[str], None]) -> None:
+def _draw(out: Path, say: Say) -> None:
     """Draw the learning curves, if matplotlib is installed."""
     try:
         curves.save(out / "metrics.jsonl", out)

@@ -111,7 +111,14 @@ def _data(run: Run) -> list[str]:
     for part, what in (("train", "labelled examples"), ("valid", "examples for validation")):
         if (count := _number(examples, part)) is not None:
             lines.append(f"- {count:,} {what}, fingerprint (SHA-256) `{_hex(examples.get(f'{part}_fingerprint'))}`")
-    if base:
+    pretraining = _dict(run.details, "pretraining")
+    if (documents := _number(read := _dict(pretraining, "text"), "documents")) is not None:
+        lines.append(
+            f"- its base was pretrained in the same run, without labels, on {documents:,} documents, "
+            f"{_number(read, 'tokens') or 0:,} tokens: the labelled texts, and the unlabelled ones if any were given; "
+            f"fingerprint (SHA-256) `{_hex(read.get('fingerprint'))}`"
+        )
+    elif base:
         tokens = _number(base, "tokens")
         seen = "" if tokens is None else f", on {tokens:,} tokens"
         lines.append(f"- its base was pretrained with the objective {plain(base.get('objective'))}{seen}")
@@ -121,7 +128,14 @@ def _data(run: Run) -> list[str]:
 
 
 def _making(run: Run) -> list[str]:
-    details, lines = run.details, []
+    lines = _steps_made(run.details)
+    if pretraining := _dict(run.details, "pretraining"):
+        lines += ["- its base:", *(f"  {line}" for line in _steps_made(pretraining))]
+    return ["\n".join(lines)] if lines else []
+
+
+def _steps_made(details: dict[str, Any]) -> list[str]:
+    lines = []
     for name, what in (
         ("objective", "objective"),
         ("method", "method"),
@@ -145,7 +159,7 @@ def _making(run: Run) -> list[str]:
     ]
     if said:
         lines.append("- options: " + ", ".join(said))
-    return ["\n".join(lines)] if lines else []
+    return lines
 
 
 def _measured(run: Run) -> list[str]:

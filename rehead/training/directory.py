@@ -16,9 +16,10 @@ from rehead.disk import check_overwrite, read_checksummed_json, write_checksumme
 from rehead.errors import UserError
 
 TOKENS, TOKENIZER = "tokens", "tokenizer.json"
+BASE = ".base"  # the base of a classifier's own, while it and the classifier are made
 DESCRIPTIONS = ("pretrain.json", "finetune.json")
 OURS = (
-    *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
+    *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", BASE, "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
     "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md",
 )  # fmt: skip
 REPLACED = ".replaced"  # the run that was there before, until the new one reaches its first step
@@ -108,8 +109,9 @@ def _clear(out: Path) -> None:
 
 
 def remove_leftovers(path: Path, name: str) -> None:
-    """Delete what a finished run does not need: the tokenized text, temporary files, and the description."""
+    """Delete what a finished run does not need: tokenized text, its own base, temporary files, and the description."""
     shutil.rmtree(path / TOKENS, ignore_errors=True)
+    shutil.rmtree(path / BASE, ignore_errors=True)
     for left_over in (each for each in path.iterdir() if LEFT_OVER.fullmatch(each.name)):
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
     (path / f".{TOKENS}.lock").unlink(missing_ok=True)

@@ -230,8 +230,7 @@ def test_refused(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = ["--from", str(files / "base")]
     write(files / "odd.csv", reviews(9, 1, names=("bad", "good", "so")))
     refused = {
-        "--from RUN": [],
-        "--nhid applies to --scratch": [*base, "--nhid", "16"],
+        "--nhid applies to a model that is made here": [*base, "--nhid", "16"],
         "--freeze layers": ["--scratch", "--freeze", "layers"],
         "--freeze base": [*base, "--scratch", "--freeze", "base"],
         "--freeze embeddings": [*base, "--scratch", "--freeze", "embeddings"],
