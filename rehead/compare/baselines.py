@@ -7,17 +7,18 @@
     fasttext      fastText's supervised classifier (fasttext_baseline.py), if its package is installed
 
 Multiclass and multilabel sets are one-vs-rest. Hyperparameters are chosen by 5-fold cross-validation on the training
-labels, one after the other: `C`, then `min_df` (1 or 2; from 5,000 texts on it is 2), then for multilabel data whether
-class weights are balanced. If a class has a single example, cross-validation is impossible and the default C is used.
-Everything that depends on the texts or labels of a fold (idf, NB-SVM's ratios) is recomputed in it.
+labels, one after the other: `C`, then `min_df` (1 or 2; with up to 200 texts together with C, which is worth 2 points
+to NB-SVM with 100 film reviews; from 5,000 texts on it is 2), then for multilabel data whether class weights are
+balanced. If a class has a single example, cross-validation is impossible and the default C is used. Everything that
+depends on the texts or labels of a fold (vocabulary, idf, NB-SVM's ratios) is recomputed in it.
 
 - One label per text: the best accuracy wins, ties go to the lower log loss. The out-of-fold scores also fit the slope
   of the sigmoid that turns scores into probabilities (Platt scaling without intercept).
 - Multilabel: the accuracy over all pairs of text and label would reward predicting no rare label at all. So C and
   min_df are chosen by log loss, class weights by the mean of micro- and macro-F1 with tuned thresholds (multilabel.py).
 
-With more than 2,000 texts the search uses a stratified subset of 3,000 at most, in 3 folds; the final model is fitted
-to all of them. On 1,600 film reviews `tfidf` and `nbsvm` take 5 s on one core, nearly all of it for counting words.
+From 2,000 texts on the search has 3 folds and uses a stratified subset of 3,000 at most; the final model is fitted to
+all of them. On 1,600 film reviews `tfidf` and `nbsvm` take 3 s of CPU time, `tfidf_chars` 10 s.
 liblinear's dual solver takes 0.05 s where lbfgs takes 0.4 s. Prediction is in batches, so memory is bounded by the
 training texts.
 """
@@ -57,6 +58,7 @@ DEFAULT_C: dict[Name, float] = {"tfidf": 10, "tfidf_chars": 10, "nbsvm": 0.1}  #
 FOLDS = 5
 LARGE_FOLDS, LARGE_FROM = 3, 2_000  # fewer folds from this number of texts on
 SEARCHED = 3_000  # maximum number of texts that hyperparameters are searched on
+THOROUGH = 200  # up to this number of texts, every C is tried with every min_df
 RARE_FROM = 5_000  # texts; from this size on min_df is 2
 SMOOTHING, INTERPOLATION = 1.0, 0.25
 BATCH = 2_000  # texts that are predicted at once
@@ -157,11 +159,11 @@ def _choose(name: Name, train: LabelledData, blocks: Blocks, binary: Flags, seed
     chosen = _search(
         name, [block[rows] for block in blocks], binary[rows], folds(searched, nfolds, seed), train.multilabel, rare
     )
-    settings = chosen.settings
     portion = f" on {len(rows):,} of {len(train):,} examples" if len(rows) < len(train) else ""
-    if train.multilabel and len(rows) < len(train):  # thresholds profit from all examples
-        again = folds(train, LARGE_FOLDS, seed)
-        chosen = _try(name, blocks, binary, again, True, [settings])[0]
+    if train.multilabel and len(rows) < len(train):  # class weights and thresholds profit from all examples
+        both = [dataclasses.replace(chosen.settings, balanced=balanced) for balanced in (False, True)]
+        chosen = max(_try(name, blocks, binary, folds(train, LARGE_FOLDS, seed), True, both), key=_f1)
+    settings = chosen.settings
     note = f"C = {settings.c:g} and min_df = {settings.min_df} by {nfolds}-fold cross-validation{portion}"
     if chosen.decisions is None:
         note += f" (accuracy {100 * chosen.accuracy:.1f} %)"
@@ -188,17 +190,22 @@ def _search(
     def key(each: Tried) -> tuple[float, float]:
         return (each.calibration.loss, 0.0) if multilabel else (-each.accuracy, each.calibration.loss)
 
+    thorough = len(binary) <= THOROUGH
     tried: list[Tried] = []
     for min_df in (1, 2):
         if min_df < rare or not any(len(frequent_columns(block, min_df)) for block in blocks):
             continue
-        c = [min(tried, key=key).settings.c] if tried else C_GRID[name]
+        c = [min(tried, key=key).settings.c] if tried and not thorough else C_GRID[name]
         tried += attempt([Settings(each, min_df) for each in c])
     best = min(tried, key=key)
     if not multilabel:
         return best
     (balanced,) = attempt([dataclasses.replace(best.settings, balanced=True)])
-    return max((best, balanced), key=lambda each: each.decisions.score if each.decisions else 0.0)
+    return max((best, balanced), key=_f1)
+
+
+def _f1(tried: Tried) -> float:
+    return tried.decisions.score if tried.decisions else 0.0
 
 
 def _try(

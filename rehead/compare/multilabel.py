@@ -6,7 +6,7 @@ undo what balanced class weights shift, so models with and without them can be c
 Thresholds: a threshold per label maximises macro-F1, but needs examples. On 500 comments with 28 emotions
 (GoEmotions) it costs 8 points of micro-F1 and 16 points of exact matches against one threshold for all labels, which
 loses up to 2 points of macro-F1. So labels with few examples share a threshold, the one with the best micro-F1;
-"few" is chosen by cross-validation. To be honest, the thresholds that are judged on a fold are tuned on the others.
+"few" is chosen by cross-validation, in which the thresholds that are judged on a fold are tuned on the others.
 """
 
 from __future__ import annotations
