@@ -16,12 +16,12 @@ demo    1,600 of the 2,000 reviews of the built-in train and valid parts, in fiv
         and measured on the others of these. The base has read the unlabelled part only.
 books   the same with the 2,000 French book reviews of train and valid.
 
-The built-in test part is never looked at. The same draws for every way. `--ways` are: tfidf, nbsvm (linear baselines,
-tuned by cross-validation), frozen (linear head on the frozen base), layers and bag (the same on its hidden states, and
-on its n-gram vectors), words (exact words beside it), recipe (what `rehead finetune --from` does), self (the recipe
-with `--unlabelled`, the text that was pretrained on), scratch and pretrained (all weights trained by gradient for
-`--epochs`, on all labels and with nothing chosen: the classic lab). The last two ways are compared in pairs, where
-every document is measured once.
+The built-in test part is never looked at. The same draws for every way. `--ways` are: tfidf, tfidf_chars, nbsvm (linear
+baselines, tuned by cross-validation), frozen (linear head on the frozen base), layers and bag (the same on its hidden
+states, and on its n-gram vectors), words (exact words beside it), recipe (what `rehead finetune --from` does), self
+(the recipe with `--unlabelled`, the text that was pretrained on), scratch and pretrained (all weights trained by
+gradient for `--epochs`, on all labels and with nothing chosen: the classic lab). The last two ways are compared in
+pairs, where every document is measured once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ POOL = 20_000
 FOLDS = 5
 DRAWS = {100: 10, 500: 6, 1600: 4, 20_000: 1}
 FIELDS = ("texts", "labels", "sources")
-WAYS = ("tfidf", "nbsvm", "frozen", "words", "recipe")
+WAYS = ("tfidf", "tfidf_chars", "nbsvm", "frozen", "words", "recipe")
 
 Way = Callable[[LabelledData, LabelledData], "NDArray[np.int64]"]
 "Learns from the first, guesses the classes of the second."
@@ -134,6 +134,9 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
 
     made: dict[str, Way] = {
         "tfidf": lambda train, test: fit_baseline("tfidf", train, train.names).predict(test.texts).argmax(1),
+        "tfidf_chars": lambda train, test: (
+            fit_baseline("tfidf_chars", train, train.names).predict(test.texts).argmax(1)
+        ),
         "nbsvm": lambda train, test: fit_baseline("nbsvm", train, train.names).predict(test.texts).argmax(1),
         "frozen": by_run(lambda train: fit_classifier(train, None, base=base, options=frozen).run),
         "layers": by_run(lambda train: linear_on(train, "layers")),

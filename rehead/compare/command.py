@@ -116,10 +116,12 @@ def print_table(results: Results) -> None:
     for line in results.answer:
         console.print(line)
     table = Table(box=box.SIMPLE)
-    table.add_column("test accuracy, %, by labels")
+    multilabel = results.data.multilabel
+    table.add_column(f"{'exact match' if multilabel else 'test accuracy'}, %, by labels")
     for count in results.counts:
         table.add_column(f"{count:,}", justify="right")
-    for name in ("± seeds", "95 % interval", "macro-F1", "training", "documents/s"):
+    f1 = ("micro-F1", "macro-F1") if multilabel else ("macro-F1",)
+    for name in ("± seeds", "95 % interval", *f1, "training", "documents/s"):
         table.add_column(name, justify="right")
     for method in results.methods:
         scores = [results.score(method.key, count) for count in results.counts]
@@ -130,6 +132,7 @@ def print_table(results: Results) -> None:
             *(f"{100 * each.accuracy.mean:.1f}" if each else "–" for each in scores),
             "–" if last.accuracy.spread is None else f"{100 * last.accuracy.spread:.1f}",
             "–" if interval is None else f"{100 * interval.low:.1f}–{100 * interval.high:.1f}",
+            *([] if last.micro_f1 is None else [f"{100 * last.micro_f1.mean:.1f}"]),
             f"{100 * last.macro_f1.mean:.1f}",
             duration(last.train_seconds),
             f"{last.documents_per_second:,.0f}",

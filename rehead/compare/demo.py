@@ -3,7 +3,7 @@
     data          1,600 training reviews, 400 for validation, 2,000 for testing; the rest is unlabelled
     base          the default: a bag of n-gram vectors, pretrained on the unlabelled reviews
     lab           with --lab-tokens, a small causal Transformer language model, pretrained on the same text
-    report        each network from scratch and pretrained; the default recipe on the base; two linear baselines
+    report        each network from scratch and pretrained; the default recipe on the base; three linear baselines
 
 The data is written as ordinary files, so that each step can be repeated by hand. An interrupted demo continues with
 --resume.

@@ -79,9 +79,9 @@ def train_method(
     self-training of the default recipe.
     """
     began = time.perf_counter()
-    if method.kind in ("tfidf", "nbsvm"):
+    if method.kind == "tfidf" or method.kind == "tfidf_chars" or method.kind == "nbsvm" or method.kind == "fasttext":
         baseline = fit_baseline(method.kind, train, train.names, seed)
-        return TrainedMethod(baseline.predict, baseline.seconds, notes=baseline.notes)
+        return TrainedMethod(baseline.predict, baseline.seconds, notes=baseline.notes, thresholds=baseline.thresholds)
     assert run is not None, method  # noqa: S101 (every other method has one)
     settings = FitOptions(seed=seed)
     if method.kind in ("scratch", "pretrained"):

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from rehead.compare.kinds import Kind
+from rehead.compare.kinds import OPTIONAL, Kind
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
 from rehead.text.documents import ReadOptions
 from rehead.training.options import check_rates
 
 KINDS: tuple[str, ...] = get_args(Kind)
+DEFAULT: tuple[str, ...] = tuple(each for each in KINDS if each not in OPTIONAL)
 
 
 @dataclass(kw_only=True)
@@ -46,10 +47,11 @@ class CompareOptions(CommonOptions, ReadOptions):
     seed: int = flag(0, metavar="N")
     "Random seed of the split, and the first of --seeds."
 
-    methods: tuple[str, ...] = flag(KINDS, metavar="METHOD,…")
+    methods: tuple[str, ...] = flag(DEFAULT, metavar="METHOD,…")
     """Methods to compare. scratch, pretrained: the network trained by gradient descent from random weights or from the
     base; frozen: a linear head on the frozen base; recipe: what rehead finetune does by default; tfidf, nbsvm: linear
-    baselines on words and word pairs."""
+    baselines on words and bigrams; tfidf_chars: on words, bigrams and character n-grams; fasttext: fastText's
+    supervised classifier, which needs rehead[fasttext]."""
 
     unlabelled: list[str] | None = flag(None, metavar="FILE", group="reads")
     "Unlabelled text for the self-training of recipe (default: no self-training)."
@@ -90,6 +92,10 @@ def check_compare(options: CompareOptions) -> None:
         raise UserError(f"--methods {unknown[0]}: no such method. Choose from {', '.join(KINDS)}.")
     if not options.methods:
         raise UserError(f"--methods: name at least one of {', '.join(KINDS)}.")
+    if "fasttext" in options.methods:
+        from rehead.compare.fasttext_baseline import import_fasttext
+
+        import_fasttext()
     if options.labels is not None and (not options.labels or min(options.labels) < 4):
         raise UserError("--labels: give training set sizes of 4 or more each, such as 20,100,500.")
     if options.resume and options.overwrite:

@@ -68,7 +68,7 @@ def _accuracy_bars(results: Results) -> str:
             f'<div class="bar" aria-hidden="true"><i style="width: {100 * mean:.2f}%; '
             f'background: var(--{method.kind})"></i>{line}</div>'
         )
-    metric = "Test accuracy (all labels of a document correct)" if results.data.multilabel else "Test accuracy"
+    metric = "Exact match (all labels of a test document correct)" if results.data.multilabel else "Test accuracy"
     title = f"{metric} with {results.counts[-1]:,} training labels. In small type: 95 % confidence interval."
     return f'<section class="card"><h3>{title}</h3><dl class="bars">{"".join(rows)}</dl></section>'
 
@@ -132,19 +132,23 @@ def _by_labels(results: Results) -> str:
                 cells.append("<td>–</td>")
                 continue
             mark = ' class="best"' if score.accuracy.mean == best[count] else ""
-            cells.append(f"<td{mark}>{100 * score.accuracy.mean:.1f}</td>")
+            cells.append(
+                f"<td{mark}>{100 * score.accuracy.mean:.1f} <small>{100 * score.macro_f1.mean:.1f}</small></td>"
+            )
         rows.append(f'<tr><th scope="row">{_dot(method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{count:,}</th>' for count in results.counts)
     return _table(
-        "Accuracy by number of training labels",
-        f'<tr><th scope="col">test accuracy, %</th>{head}</tr>',
+        f"{'Exact match' if results.data.multilabel else 'Accuracy'} by number of training labels",
+        f'<tr><th scope="col">{_metric(results)} <small>macro-F1</small>, %</th>{head}</tr>',
         rows,
-        "Training sets are nested: each contains the smaller ones. The best of each column is bold.",
+        "Training sets are nested: each contains the smaller ones. The best of each column is bold. In small type: "
+        "macro-F1.",
     )
 
 
 def _details(results: Results) -> str:
     rows = []
+    multilabel = results.data.multilabel
     for method in results.methods:
         score = results.score(method.key)
         if score is None:
@@ -153,8 +157,12 @@ def _details(results: Results) -> str:
             f"{100 * score.accuracy.mean:.1f}{_spread(score.accuracy)}",
             _range(score.accuracy.over_seeds) or "–",
             _range(score.accuracy.over_documents) or "–",
-            f"{100 * score.macro_f1.mean:.1f}{_spread(score.macro_f1)}",
-            _range(score.macro_f1.over_documents) or "–",
+            *(
+                cell
+                for summary in (score.micro_f1, score.macro_f1)
+                if summary is not None
+                for cell in (f"{100 * summary.mean:.1f}{_spread(summary)}", _range(summary.over_documents) or "–")
+            ),
             f"{100 * score.calibration_error:.1f}",
             duration(score.train_seconds),
             f"{score.documents_per_second:,.0f}",
@@ -162,12 +170,13 @@ def _details(results: Results) -> str:
         cells = [f"<td>{cell}</td>" for cell in cells]
         rows.append(f'<tr><th scope="row">{_dot(method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
     names = (
-        f"{results.counts[-1]:,} labels", "accuracy, %", "95 %, seeds", "95 %, documents", "macro-F1, %",
+        f"{results.counts[-1]:,} labels", f"{'exact match' if multilabel else 'accuracy'}, %", "95 %, seeds",
+        "95 %, documents", *(("micro-F1, %", "95 %, documents") if multilabel else ()), "macro-F1, %",
         "95 %, documents", "calibration error", "training", "documents/s",
     )  # fmt: skip
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     return _table(
-        "Accuracy, macro-F1 and cost",
+        "Exact match, F1 and cost" if multilabel else "Accuracy, macro-F1 and cost",
         f"<tr>{head}</tr>",
         rows,
         "± is the standard deviation over seeds. 95 % confidence intervals: over seeds by Student's t, over test "
@@ -306,6 +315,10 @@ def _notes(scores: Iterable[Score], results: Results) -> str:
     if not rows:
         return ""
     return f"<details><summary>Notes of the methods</summary><ul>{''.join(rows)}</ul></details>"
+
+
+def _metric(results: Results) -> str:
+    return "exact match" if results.data.multilabel else "test accuracy"
 
 
 def _scores(results: Results, labels: int | None = None) -> list[Score]:

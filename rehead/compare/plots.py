@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 4.9, 3.5  # inches
 MARKERS: dict[Kind, str] = {
-    "scratch": "s", "pretrained": "o", "frozen": "D", "recipe": "*", "tfidf": "^", "nbsvm": "v",
+    "scratch": "s", "pretrained": "o", "frozen": "D", "recipe": "*", "tfidf": "^", "tfidf_chars": "P",
+    "nbsvm": "v", "fasttext": "X",
 }  # fmt: skip
 # Never shown: `inline` replaces each by the CSS variable of its name.
 PLACEHOLDERS = {
     "ink": "#00c0d0", "faint": "#00c0d1", "ground": "#00c0d2",
     "scratch": "#00c0e0", "pretrained": "#00c0e1", "frozen": "#00c0e2", "recipe": "#00c0e3", "tfidf": "#00c0e4",
-    "nbsvm": "#00c0e5",
+    "nbsvm": "#00c0e5", "tfidf_chars": "#00c0e6", "fasttext": "#00c0e7",
 }  # fmt: skip
 DASHES = ("-", "--", ":", "-.")  # tell apart methods of one kind
 

@@ -84,6 +84,7 @@ class Score:
     method: str
     labels: int
     accuracy: Summary
+    "Multilabel: the share of exact matches, documents with all labels correct."
     macro_f1: Summary
     by_seed: list[float]
     "Accuracy, seed by seed."
@@ -94,6 +95,8 @@ class Score:
     calibration_error: float
     "Expected calibration error, mean over the seeds."
     notes: list[str] = field(default_factory=list)
+    micro_f1: Summary | None = None
+    "F1 over all pairs of document and label; None if not multilabel, where it is the accuracy."
 
 
 @dataclass

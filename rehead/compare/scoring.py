@@ -36,11 +36,12 @@ from rehead.compare.results import (
     Score,
 )
 from rehead.compare.statistics import (
+    Average,
     Interval,
     Summary,
     accuracy_over_documents,
-    macro_f1,
-    macro_f1_over_documents,
+    f1,
+    f1_over_documents,
     mcnemar,
     over_seeds,
     paired_bootstrap,
@@ -141,20 +142,25 @@ def _predicted(outcome: Outcome, multilabel: bool) -> Flags:
 
 def _score(key: str, count: int, scored: _Scored, truth: Flags, multilabel: bool) -> Score:
     by_seed = scored.right.mean(1).tolist()
-    f1 = [macro_f1(truth, each) for each in scored.predicted]
     target = truth if multilabel else truth.argmax(1)
     seconds = sum(each.predict_seconds for each in scored.outcomes)
     return Score(
         method=key,
         labels=count,
         accuracy=_summary(by_seed, accuracy_over_documents(scored.right)),
-        macro_f1=_summary(f1, macro_f1_over_documents(truth, scored.predicted)),
+        macro_f1=_f1_summary(truth, scored.predicted, "macro"),
+        micro_f1=_f1_summary(truth, scored.predicted, "micro") if multilabel else None,
         by_seed=by_seed,
         train_seconds=float(np.mean([each.train_seconds for each in scored.outcomes])),
         documents_per_second=len(scored.outcomes) * len(truth) / max(seconds, 1e-9),
         calibration_error=float(np.mean([calibration_error(each, target) for each in scored.probabilities])),
         notes=list(dict.fromkeys(chain.from_iterable(each.notes for each in scored.outcomes))),
     )
+
+
+def _f1_summary(truth: Flags, predicted: Flags, average: Average) -> Summary:
+    values = [f1(truth, each, average) for each in predicted]
+    return _summary(values, f1_over_documents(truth, predicted, average))
 
 
 def _summary(values: list[float], over_documents: Interval) -> Summary:

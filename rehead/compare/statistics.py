@@ -22,6 +22,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ BLOCK = 1 << 22  # numbers that a bootstrap holds in memory at once
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Average = Literal["macro", "micro"]
 
 
 @dataclass(frozen=True)
@@ -93,27 +95,41 @@ def accuracy_over_documents(right: Flags, seed: int = 0, resamples: int = RESAMP
     return _percentile_interval(found)
 
 
-def macro_f1_over_documents(truth: Flags, predicted: Flags, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """Bootstrap interval of the mean macro-F1. truth: (N, K), predicted: (S, N, K)."""
+def f1_over_documents(
+    truth: Flags, predicted: Flags, average: Average, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Bootstrap interval of the mean F1. truth: (N, K), predicted: (S, N, K)."""
     found = []
     for counts in _bootstrap(len(truth), seed, resamples):  # (resamples, N)
         over_seeds = np.zeros(len(counts))
         for each in predicted:
             hits = counts @ (truth & each).astype(np.float64)  # (resamples, K)
             total = counts @ truth.astype(np.float64) + counts @ each.astype(np.float64)
-            over_seeds += _macro_f1(hits, total) / len(predicted)
+            over_seeds += _f1(hits, total, average) / len(predicted)
         found.append(over_seeds)
     return _percentile_interval(np.concatenate(found))
 
 
 def macro_f1(truth: Flags, predicted: Flags) -> float:
     """Mean F1 over the classes that are present or predicted. truth, predicted: (N, K)."""
+    return f1(truth, predicted, "macro")
+
+
+def micro_f1(truth: Flags, predicted: Flags) -> float:
+    """F1 over all pairs of document and label; with one label per document, the accuracy. truth, predicted: (N, K)."""
+    return f1(truth, predicted, "micro")
+
+
+def f1(truth: Flags, predicted: Flags, average: Average) -> float:
+    """F1, averaged over the classes (macro) or over all pairs of document and label (micro)."""
     hits, total = (truth & predicted).sum(0).astype(np.float64), truth.sum(0) + predicted.sum(0).astype(np.float64)
-    return float(_macro_f1(hits[None], total[None])[0])
+    return float(_f1(hits[None], total[None], average)[0])
 
 
-def _macro_f1(hits: Floats, total: Floats) -> Floats:
-    """Macro-F1 from the true positives and the sum of true and predicted counts. (D, K) → (D,)."""
+def _f1(hits: Floats, total: Floats, average: Average) -> Floats:
+    """F1 from the true positives and the sum of true and predicted counts. (D, K) → (D,)."""
+    if average == "micro":
+        hits, total = hits.sum(1, keepdims=True), total.sum(1, keepdims=True)
     defined = total > 0
     scores = 2 * hits / np.maximum(total, 1)
     return np.asarray((scores * defined).sum(1) / np.maximum(defined.sum(1), 1))

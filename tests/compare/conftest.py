@@ -71,6 +71,7 @@ def small_and_quick() -> Iterator[None]:
         patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
         patched.setattr(linear_start, "CS", (1e-3, 1e-1))
         patched.setitem(baselines.C_GRID, "tfidf", (1, 10))
+        patched.setitem(baselines.C_GRID, "tfidf_chars", (1, 10))
         patched.setitem(baselines.C_GRID, "nbsvm", (0.1, 1))
         patched.setattr(curves, "save", lambda *_: [])
         yield

@@ -34,6 +34,7 @@ REACHED: dict[Kind, list[float]] = {
     "frozen": [0.68, 0.80, 0.861, 0.874],
     "recipe": [0.70, 0.829, 0.872, 0.886],
     "tfidf": [0.61, 0.72, 0.814, 0.860],
+    "tfidf_chars": [0.59, 0.71, 0.812, 0.858],
     "nbsvm": [0.60, 0.728, 0.826, 0.864],
 }
 TITLES: dict[Kind, str] = {
@@ -42,6 +43,7 @@ TITLES: dict[Kind, str] = {
     "frozen": "pretrained, frozen + linear head",
     "recipe": "default recipe",
     "tfidf": "TF-IDF + logistic regression",
+    "tfidf_chars": "TF-IDF, words and characters",
     "nbsvm": "NB-SVM",
 }
 MISCHIEF = '<script>alert("x")</script> & <img src="http://example.org/x.png"> a film that is "fine" ' + "very " * 90

@@ -92,7 +92,7 @@ def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_everything_is_in_the_results(whole: Path) -> None:
     results = load_results(whole / "out" / "results.json")
     kinds = [each.kind for each in results.methods]
-    assert kinds == ["scratch", "pretrained", "frozen", "recipe", "tfidf", "nbsvm"]
+    assert kinds == ["scratch", "pretrained", "frozen", "recipe", "tfidf", "tfidf_chars", "nbsvm"]
     assert sorted(each.name for each in (whole / "out").iterdir()) == ["plan.json", "report.html", "results.json"]
     assert (results.counts, results.seeds) == ([20, 60], 2)
     assert len(results.scores) == 2 * len(kinds)
@@ -132,7 +132,7 @@ def test_curves_begin_before_the_first_step_and_say_when_scratch_is_reached(whol
 def test_scratch_and_pretrained_are_paired_and_so_are_the_baselines(whole: Path) -> None:
     results = load_results(whole / "out" / "results.json")
     pairs = {(each.first, each.second) for each in results.paired}
-    assert pairs == {("scratch", "pretrained"), ("tfidf", "recipe"), ("nbsvm", "recipe")}
+    assert pairs == {("scratch", "pretrained"), ("tfidf", "recipe"), ("tfidf_chars", "recipe"), ("nbsvm", "recipe")}
     for pair in results.paired:
         first, second = (results.score(key, pair.labels) for key in (pair.first, pair.second))
         assert first is not None

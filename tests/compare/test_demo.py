@@ -75,7 +75,15 @@ def test_without_the_lab_it_compares_the_base_alone(
     assert [line[:7] for line in err.splitlines() if " of 3: " in line] == [f"{step} of 3:" for step in (1, 2, 3)]
     assert not Path("demo/lab").exists()
     results = load_results(Path("demo/report/results.json"))
-    assert {each.kind for each in results.methods} == {"scratch", "pretrained", "frozen", "recipe", "tfidf", "nbsvm"}
+    assert {each.kind for each in results.methods} == {
+        "scratch",
+        "pretrained",
+        "frozen",
+        "recipe",
+        "tfidf",
+        "tfidf_chars",
+        "nbsvm",
+    }
     assert {Path(each.run).name for each in results.methods if each.run} == {"base"}
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from rehead.compare.answer import answer
+from rehead.compare.command import print_table
 from rehead.compare.page import render
 from rehead.compare.plots import PLACEHOLDERS, draw_plots
 from rehead.compare.results import Method, Results
 from tests.browser import Browser, browser
-from tests.compare.made_results import MISCHIEF, made_results, paired
+from tests.compare.made_results import MISCHIEF, made_results, paired, summary
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -67,6 +68,31 @@ def test_the_answer_comes_first_and_in_plain_words(page: str) -> None:
         "the best linear model (NB-SVM) 86.4 %. The pretrained model beats the linear model by 2.2 points (95 % "
         "interval 1.1 to 3.3); pretraining the same network gains 12.0 points over training it from scratch"
     )
+
+
+def test_several_labels_have_exact_match_and_both_f1(capsys: pytest.CaptureFixture[str]) -> None:
+    results = made_results()
+    results.data.multilabel = True
+    for number, score in enumerate(results.scores):
+        score.micro_f1 = summary(0.4 + number / 1000)
+    results.answer = answer(results)
+    assert "88.6 % exact match" in results.answer[0]
+    words = " ".join(Reader(render(results, {})).words.split())
+    recipe = results.score("recipe")
+    assert recipe is not None
+    assert recipe.micro_f1 is not None
+    for said in ("Exact match, F1 and cost", "micro-F1, %", "macro-F1, %", f"{100 * recipe.micro_f1.mean:.1f}"):
+        assert said in words
+    print_table(results)
+    printed = capsys.readouterr().out
+    for said in ("exact match", "micro-F1", "macro-F1", f"{100 * recipe.micro_f1.mean:.1f}"):
+        assert said in printed
+
+
+def test_macro_f1_is_beside_every_accuracy(results: Results) -> None:
+    page = render(results, {})
+    for score in results.scores:
+        assert f"{100 * score.accuracy.mean:.1f} <small>{100 * score.macro_f1.mean:.1f}</small>" in page
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from rehead.compare.data import Splits
 from rehead.compare.experiment import Outcome, Trial
 from rehead.compare.guards import SealedTestSet
+from rehead.compare.kinds import BASELINES
 from rehead.compare.results import Control, CurvePoint, DataFacts, LeakFacts, Method, Results, RunFacts
 from rehead.compare.scoring import score
 from rehead.text.documents import LabelledData
@@ -58,6 +59,51 @@ def test_accuracy_macro_f1_and_cost() -> None:
     assert found.train_seconds == 2
     assert results.data.classes == {"a": 3, "b": 2, "c": 1}
     assert np.array(results.confusions[0].matrix).tolist() == [[2.5, 0.5, 0], [0, 2, 0], [0, 0.5, 0.5]]
+
+
+def test_the_headline_is_against_the_best_of_all_baselines() -> None:
+    """Whichever of them scored best on the test set, at each training set size."""
+    answers = {"recipe": ("aaabbb", "aaabbb"), "tfidf": ("aabbba", "aaabbb"), "tfidf_chars": ("aaabba", "aaabbc")}
+    answers |= {"nbsvm": ("aaabbc", "abbbba"), "fasttext": ("baabba", "bbabba")}
+    outcomes = {
+        Trial(key, count, 0): outcome(said)
+        for key, each in answers.items()
+        for count, said in zip((10, 20), each, strict=True)
+    }
+    results = scored(outcomes, list(answers))
+    best = [results.best(BASELINES, count) for count in (10, 20)]
+    assert [each and each.method for each in best] == ["nbsvm", "tfidf_chars"]
+    assert "the best linear model (tfidf_chars) 100.0 %" in results.answer[0]
+    assert "the linear model is ahead by 16.7 points" in results.answer[1].lower()
+    compared = {pair.first for pair in results.paired if pair.second == "recipe"}
+    assert compared == set(answers) - {"recipe"}
+
+
+def test_exact_match_micro_and_macro_f1_of_several_labels() -> None:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    chance = np.random.default_rng(0)
+    truth = chance.random((60, 3)) < (0.5, 0.2, 0.1)
+    said = np.where(chance.random((2, 60, 3)) < 0.8, truth, ~truth)
+    labels = [tuple(name for name, there in zip("abc", row, strict=True) if there) for row in truth]
+    outcomes = {
+        Trial("tfidf", 10, seed): Outcome(each.astype(np.float32), 1.0, 1.0, [], [], None)
+        for seed, each in enumerate(said)
+    }
+    results = scored(outcomes, ["tfidf"], parts(labels, multilabel=True))
+    (found,) = results.scores
+    assert found.accuracy.mean == pytest.approx(np.mean([accuracy_score(truth, each) for each in said]))
+    for summary, average in ((found.micro_f1, "micro"), (found.macro_f1, "macro")):
+        assert summary is not None
+        assert summary.mean == pytest.approx(np.mean([f1_score(truth, each, average=average) for each in said]))
+        assert summary.over_documents is not None
+        assert summary.over_documents.low < summary.mean < summary.over_documents.high
+    assert "exact match" in results.answer[0]
+
+
+def test_one_label_per_document_has_no_micro_f1() -> None:
+    results = scored({Trial("tfidf", 10, 0): outcome("aabbbb")}, ["tfidf"])
+    assert results.scores[0].micro_f1 is None
 
 
 def test_how_soon_scratch_is_reached() -> None:

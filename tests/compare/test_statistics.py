@@ -9,8 +9,8 @@ import pytest
 
 from rehead.compare.statistics import (
     accuracy_over_documents,
+    f1_over_documents,
     macro_f1,
-    macro_f1_over_documents,
     mcnemar,
     over_seeds,
     paired_bootstrap,
@@ -62,7 +62,7 @@ def test_macro_f1_over_documents_against_scikit_learn() -> None:
     truth = chance.integers(3, size=90)
     answers = np.where(chance.random((2, 90)) < 0.6, truth, chance.integers(3, size=(2, 90)))
     table = np.eye(3, dtype=bool)
-    interval = macro_f1_over_documents(table[truth], table[answers], seed=5, resamples=300)
+    interval = f1_over_documents(table[truth], table[answers], "macro", seed=5, resamples=300)
     drawn = np.random.default_rng(5).integers(90, size=(300, 90))
     found = [np.mean([f1_score(truth[rows], each[rows], average="macro") for each in answers]) for rows in drawn]
     assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(found, (0.025, 0.975))))
