@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.finetune.examples import Examples
-from rehead.finetune.ridge import BIAS, fit_dual, fit_primal
+from rehead.finetune.ridge import BIAS, ITERATIONS, fit_dual, fit_primal
 from rehead.finetune.targets import balanced_weights
 from rehead.views.view import DenseView, View
 
@@ -110,7 +110,12 @@ def fit(examples: Examples, settings: Settings) -> LinearClassifier:
 
 
 def fit_targets(
-    examples: Examples, settings: Settings, targets: Floats, prior: Floats, weights: Floats | None
+    examples: Examples,
+    settings: Settings,
+    targets: Floats,
+    prior: Floats,
+    weights: Floats | None,
+    iterations: int = ITERATIONS,
 ) -> LinearClassifier:
     """Fit a classifier to targets (N, K), which need not be the labels of the examples."""
     views = used_views(examples, settings)
@@ -131,7 +136,7 @@ def fit_targets(
         found = {name: each.T @ coefficients for name, each in scaled.items()}
         bias = BIAS * coefficients.sum(0)
     else:
-        solved, bias = fit_primal(list(scaled.values()), targets, settings["alpha"], weights)
+        solved, bias = fit_primal(list(scaled.values()), targets, settings["alpha"], weights, iterations)
         found = dict(zip(scaled, solved, strict=True))
     heat = settings.get("temperature", 1.0)
     parts = {}

@@ -4,8 +4,8 @@ Squared error instead of log loss costs nothing in accuracy on any kind of text 
 and changes what can be afforded. With up to a few thousand examples everything follows from the kernel, the matrix of
 inner products of documents: views are weighted by adding up their kernels, and the out-of-fold scores of all classes
 come from one inverse. If G = (K + αW⁻¹)⁻¹, the scores of held-out documents F, by a classifier that was fitted to all
-others, are y_F − (G_FF)⁻¹(Gy)_F. With more examples, or pseudo-labels of many documents, the normal equations are solved
-by conjugate gradients, which only multiplies by the features.
+others, are y_F − (G_FF)⁻¹(Gy)_F. With more examples, or pseudo-labels of many documents, the normal equations are
+solved by conjugate gradients, which only multiplies by the features.
 
 The bias is the weight of a constant feature that is hardly regularised.
 
@@ -69,53 +69,72 @@ def _inverse(kernel: Floats, alpha: float, weights: Floats | None) -> Floats:
 
 
 def fit_primal(
-    blocks: Sequence[Any], targets: NDArray[Any], alpha: float, weights: NDArray[Any] | None = None
+    blocks: Sequence[Any],
+    targets: NDArray[Any],
+    alpha: float,
+    weights: NDArray[Any] | None = None,
+    iterations: int = ITERATIONS,
 ) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
     """Solve the normal equations by conjugate gradients: the weights of each block of features (W, K), and the bias.
 
     Blocks are dense arrays or sparse matrices, (N, W). `weights`: of the documents, (N,), or (N, K) by class.
     """
-    parts = [_Block(block) for block in blocks]
+    joined = [_Block(each) for each in _joined(blocks)]
     y = torch.from_numpy(np.asarray(targets, np.float32))
-    d = torch.ones(len(y), 1) if weights is None else torch.from_numpy(np.asarray(weights, np.float32).reshape(len(y), -1))
+    d = torch.ones(len(y), 1)
+    if weights is not None:
+        d = torch.from_numpy(np.asarray(weights, np.float32).reshape(len(y), -1))
+    constant = BIAS**0.5
 
-    def up(residual: torch.Tensor) -> list[torch.Tensor]:
-        return [*(part.transposed(residual) for part in parts), BIAS**0.5 * residual.sum(0, keepdim=True)]
+    def up(residual: torch.Tensor) -> torch.Tensor:
+        parts = [part.transposed(residual) for part in joined]
+        return torch.cat((*parts, constant * residual.sum(0, keepdim=True)))
 
-    def down(solution: list[torch.Tensor]) -> torch.Tensor:
-        total = BIAS**0.5 * solution[-1].expand(len(y), -1).clone()
-        for part, each in zip(parts, solution[:-1], strict=True):
-            total += part.product(each)
+    def down(solution: torch.Tensor) -> torch.Tensor:
+        total, begin = constant * solution[-1:], 0
+        for part in joined:
+            total = total + part.product(solution[begin : begin + part.width])
+            begin += part.width
         return total
 
     # Jacobi preconditioner: frequent features have a large diagonal.
     mean_weight = d.mean(1)
-    scale = [1 / (part.squares(mean_weight) + alpha)[:, None] for part in parts]
-    scale.append(1 / (BIAS * mean_weight.sum() + alpha).reshape(1, 1))
+    diagonal = torch.cat((*(part.squares(mean_weight) for part in joined), BIAS * mean_weight.sum().reshape(1)))
+    scale = 1 / (diagonal + alpha)[:, None]
     residual = up(d * y)
-    solution = [torch.zeros_like(each) for each in residual]
-    step = [s * r for s, r in zip(scale, residual, strict=True)]
-    square = _inner(residual, step)  # (K,)
+    solution, step = torch.zeros_like(residual), scale * residual
+    square = (residual * step).sum(0)  # (K,)
     start = square.clamp_min(1e-30)
-    for _ in range(ITERATIONS):
-        product = up(d * down(step))
-        product = [p + alpha * s for p, s in zip(product, step, strict=True)]
-        size = square / _inner(step, product).clamp_min(1e-30)
-        for mine, s, r, p in zip(solution, step, residual, product, strict=True):
-            mine += size * s
-            r -= size * p
-        scaled = [s * r for s, r in zip(scale, residual, strict=True)]
-        after = _inner(residual, scaled)
+    for _ in range(iterations):
+        product = up(d * down(step)).add_(step, alpha=alpha)
+        size = square / (step * product).sum(0).clamp_min(1e-30)
+        solution.addcmul_(step, size)
+        residual.addcmul_(product, size, value=-1)
+        scaled = torch.mul(scale, residual, out=product)
+        after = (residual * scaled).sum(0)
         if bool((after <= TOLERANCE**2 * start).all()):
             break
-        growth = after / square.clamp_min(1e-30)
-        step = [new + growth * old for new, old in zip(scaled, step, strict=True)]
+        step.mul_(after / square.clamp_min(1e-30)).add_(scaled)
         square = after
-    return [each.numpy() for each in solution[:-1]], BIAS**0.5 * solution[-1][0].numpy()
+    widths = [block.shape[1] for block in _ordered(blocks)]
+    found = iter(torch.split(solution[:-1], widths))
+    by_block = {id(block): part.numpy() for block, part in zip(_ordered(blocks), found, strict=True)}
+    return [by_block[id(block)] for block in blocks], (constant * solution[-1]).numpy()
 
 
-def _inner(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack([(one * two).sum(0) for one, two in zip(left, right, strict=True)]).sum(0)
+def _ordered(blocks: Sequence[Any]) -> list[Any]:
+    """Dense blocks first, then the sparse ones."""
+    return sorted(blocks, key=lambda block: not isinstance(block, np.ndarray))
+
+
+def _joined(blocks: Sequence[Any]) -> list[Any]:
+    """Join the dense blocks, and the sparse ones: one product for each kind."""
+    from scipy import sparse
+
+    dense = [block for block in blocks if isinstance(block, np.ndarray)]
+    others = [block for block in blocks if not isinstance(block, np.ndarray)]
+    found: list[Any] = [np.concatenate(dense, 1)] if dense else []
+    return [*found, sparse.hstack(others).tocsr()] if others else found
 
 
 class _Block:
@@ -124,15 +143,17 @@ class _Block:
     def __init__(self, matrix: Any) -> None:  # noqa: ANN401 (an array of numpy's, or a sparse matrix of scipy's)
         self.dense: torch.Tensor | None = None
         if isinstance(matrix, np.ndarray):
-            self.dense = torch.from_numpy(matrix.astype(np.float32))
+            self.dense = torch.from_numpy(np.ascontiguousarray(matrix, np.float32))
         else:
             self.rows, self.columns = SparseMatrix(matrix), SparseMatrix(matrix.T.tocsr())
-            self.width = matrix.shape[1]
+        self.width = matrix.shape[1]
 
     def product(self, weight: torch.Tensor) -> torch.Tensor:
+        """Weights (W, K) → scores (N, K)."""
         return self.rows(weight) if self.dense is None else self.dense @ weight
 
     def transposed(self, residual: torch.Tensor) -> torch.Tensor:
+        """Residuals (N, K) → gradients (W, K)."""
         return self.columns(residual) if self.dense is None else self.dense.T @ residual
 
     def squares(self, weights: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Reading runs of format 2, in which the view of the base's tokens was called `words`: today words are the text's own."""
+"""Reading runs of format 2, in which the view of the base's tokens was called `words`: now words are the text's own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ def upgrade(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     views = head.get("views") if isinstance(head, dict) else None
     if not isinstance(views, list):
         return dict(config), {}
-    renamed = [
-        {**each, "name": NEW} if isinstance(each, dict) and each.get("name") == OLD else each for each in views
-    ]
+    renamed = [{**each, "name": NEW} if isinstance(each, dict) and each.get("name") == OLD else each for each in views]
     return (
         {**config, "head": {**head, "views": renamed}},
         {f"head.views.{NEW}.{name}": f"head.views.{OLD}.{name}" for name in TENSORS},

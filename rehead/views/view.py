@@ -1,6 +1,6 @@
 """A view: one way of reading a document, which turns texts into features for a linear classifier.
 
-    view.learn(texts)              what can be learnt from all text at hand, where a view learns: its vocabulary, its axes
+    view.learn(texts)              what can be learnt from all text at hand: its vocabulary, its axes
     raw = view.read(texts)         what the view sees of each text; the expensive part, cached on disk (`views.cache`)
     view.fit(raw)                  statistics that features are scaled by: those of the base's unlabelled text, if known
     features = view.transform(raw)   (texts, columns), dense or sparse: what the linear head multiplies

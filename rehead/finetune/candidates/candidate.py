@@ -17,7 +17,7 @@ from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
 from rehead.finetune.losses import log_losses
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import folds, max_folds, split
+from rehead.finetune.splits import folds, max_folds, split, strata
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Folds = Sequence[tuple[Ints, Ints]]
 
-FOLDS, MORE_FOLDS = 5, 10  # folds, and folds of at most `FEW` examples, which should be trained on as many as possible
-FEW = 500
+MOST_FOLDS = 10
 SEARCHED = 1_500  # examples: with more, settings are searched on so many of them
 HELD_OUT = 0.1  # share that judges the candidates then
 
@@ -116,13 +115,16 @@ class Candidate:
 
 
 def fold_count(data: LabelledData) -> int:
-    """Choose the number of folds: 0 if no two classes have an example to train on and one to judge by.
+    """Choose the number of folds: at most the size of the median class; 0 if no two classes have two examples.
 
-    A class may have fewer examples than there are folds: it is then missing from the training part of none, or of some,
-    and its examples count against all settings alike.
+    With more folds than a class has examples, its held-out examples meet a classifier that has seen fewer of their
+    class than of others, and every setting that trusts the labels less looks bad. A rare class may not decide that for
+    all others, though: of one example, none is left to train on, and that counts against all settings alike.
     """
-    most = MORE_FOLDS if len(data) <= FEW else FOLDS
-    return min(most, len(data)) if max_folds(data, 2) >= 2 else 0
+    if max_folds(data, 2) < 2:
+        return 0
+    sizes = [len(each) for each in strata(data)]
+    return max(2, min(MOST_FOLDS, int(np.median(sizes)), len(data) // 2))
 
 
 Propose = Callable[[Task, Candidate | None], Candidate | str]

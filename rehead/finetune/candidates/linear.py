@@ -16,6 +16,7 @@ more than a standard error: what layers learn by predicting words separates docu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from rehead.finetune.linear import (
     mean_classifier,
     regression_targets,
 )
+from rehead.finetune.logistic import one_thread
 from rehead.finetune.losses import log_losses
 from rehead.finetune.ridge import out_of_fold
 from rehead.runs.run import Run
@@ -43,7 +45,7 @@ from rehead.views.view import View
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rehead.finetune.candidates.candidate import Floats, Folds
+    from rehead.finetune.candidates.candidate import Floats
 
 POWERS = (1.0, 2.0, 3.0)
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
@@ -51,6 +53,7 @@ START: Settings = {"power": 2.0, "alpha": 1.0}
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
 AVERAGED = 6  # settings, at most
+SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
 NEURAL = ("bag", "layers")
 
 
@@ -88,7 +91,8 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
         note = "a class has one text only: nothing could be cross-validated"
     else:
-        chosen = search(task, examples)
+        with one_thread() if len(task.searched) < SMALL else contextlib.nullcontext():
+            chosen = search(task, examples)
         note = (
             f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
             f"{len(task.train):,} examples: {'; '.join(describe_settings(each.settings[0]) for each in chosen)}"

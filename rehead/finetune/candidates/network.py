@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
 BAG_EPOCHS = 4.0  # by default, where no layer is trained
-BESIDE_SHARES = (1.0, 0.5, 0.0)  # weight of the other views beside the fine-tuned network, against beside the frozen one
+BESIDE_SHARES = (1.0, 0.5, 0.0)  # weight of the other views beside the network, against beside the frozen base
 BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
 
 
@@ -39,7 +39,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return f"that takes {MIN_EXAMPLES} examples"
     if best is None or not task.folds:
         return "nothing could be held out to judge it by"
-    if best.name.startswith("self-training"):  # the student would have to be fitted again, beside a base that moves
+    if best.name == "self-training":  # the student would have to be fitted again, beside a base that moves
         return "self-training was kept"
     frozen, examples = best, best.examples
     layers = "layers" in examples.features
