@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rehead.model.config import ModelConfig
@@ -30,6 +31,7 @@ BUILDERS: dict[str, Callable[[BuildContext], Objective]] = {
 DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/experiments/pretraining.md
 # Tokens per step on rows of text: a short run takes smaller steps, so that there are about this many of them.
 SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
+PATIENCE = 0.3  # share of the default budget of a bag without a lower held-out loss, after which it is stopped
 TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown
 
 
@@ -50,7 +52,8 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
             built.append(objectives[-1])
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, tokens)
-        phases.append(Phase(objective, budget, _rates(options, model.config)))
+        patience = _patience(options, objective) if place == len(stages) - 1 else None
+        phases.append(Phase(objective, budget, _rates(options, model.config), patience))
     return phases
 
 
@@ -88,6 +91,17 @@ def _budget(options: PretrainOptions, objective: Objective, share: float, tokens
         return Budget("tokens", options.tokens * share)
     epochs = default_epochs(objective, tokens) if options.epochs is None else options.epochs
     return Budget("steps", max(1, round(epochs * share * objective.steps_in_epoch())))
+
+
+def _patience(options: PretrainOptions, objective: Objective) -> int | None:
+    """Stop a bag early where the user has set no budget: after so many validations without a lower held-out loss.
+
+    The run keeps the weights of the lowest loss anyway. Earlier stages of a chain do not, so they are not stopped.
+    """
+    given = any(each is not None for each in (options.epochs, options.tokens, options.minutes))
+    if given or not (isinstance(objective, Document) and objective.bag):
+        return None
+    return math.ceil(PATIENCE * options.validations) or None
 
 
 def default_epochs(objective: Objective, tokens: int) -> float:

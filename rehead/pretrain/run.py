@@ -91,6 +91,8 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
             discard_replaced(options.out)
         _introduce(say, model, prepared, phases, stages)
         state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
+        if phases[-1].patience is not None and state.phase_step < phases[-1].budget.amount:
+            say(f"stopped at step {state.step:,}: the held-out loss has not fallen since step {state.best_step:,}")
         return _finish(options, world, prepared, phases[-1].objective, state, say)
 
 
