@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 LOGIT_SCALE = 5.0
 "Norm of a document's vector before it is scored: the inverse temperature of the softmax."
+SHORT_LOGIT_SCALE, SHORT_TEXT = 3.0, 128
+"The same for a bag of texts with fewer tokens than this on average: less can be known from half of ten words."
 MIN_NORM = 0.1
 "Smallest norm to divide by: the direction of an almost zero sum would change with every update."
 SAMPLING_POWER = 0.75
@@ -140,6 +142,7 @@ class Document(Objective):
         in_group = self.documents / len(_groups(self.documents)) * self.mean_length
         self.sampled = min(SAMPLED_CANDIDATES, max(1, int(in_group / TOKENS_PER_CANDIDATE)))
         "Number of candidates sampled for a group."
+        self.logit_scale = SHORT_LOGIT_SCALE if self.bag and self.mean_length < SHORT_TEXT else LOGIT_SCALE
         self.output = new_output(config, seed)
         if fresh:
             choose_ngrams(model.base, train, seed)
@@ -280,7 +283,7 @@ class Document(Objective):
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the cross-entropy of the targets (N,) over the candidates, group by group."""
-        pooled = F.normalize(self.pooled(tensors), eps=MIN_NORM) * LOGIT_SCALE  # (B, H)
+        pooled = F.normalize(self.pooled(tensors), eps=MIN_NORM) * self.logit_scale  # (B, H)
         output = self.output(tensors["candidates"])  # (C, H)
         documents, candidates, targets = tensors["groups"].tolist()  # how many each group has
         groups = zip(

@@ -14,7 +14,7 @@ from rehead.model.model import Model
 from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
 from rehead.pretrain import ngram_counts as grams_module
-from rehead.pretrain.document import LOGIT_SCALE, Document
+from rehead.pretrain.document import Document
 from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
@@ -167,7 +167,7 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
             vector = vector + table.weight[int(at)].detach()  # type: ignore[union-attr]
         size = float(vector.norm())
-        vector = vector * (LOGIT_SCALE / size) if size else vector
+        vector = vector * (made.logit_scale / size) if size else vector
         scores = {
             int(row): sum(a * b for a, b in zip(vector.tolist(), output[row], strict=True)) - float(chance)
             for row, chance in zip(prepared.candidates[group], prepared.log_probabilities[group], strict=True)
@@ -283,6 +283,7 @@ def test_documents_per_step(length: int, batch: int, most: int | None, documents
     texts = cast(Store, Stored([[1] * length] * 5))
     made = Document(Model(config()), texts, texts, time=8, batch=batch, seed=0, max_documents=most)
     assert (made.documents, made.sampled) == (documents, sampled)
+    assert made.logit_scale == (3 if length < 128 else 5)
 
 
 def test_candidates_are_the_targets_of_a_group_and_rows_drawn_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
