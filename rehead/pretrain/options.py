@@ -54,7 +54,7 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     "Lowercase text in the trained tokenizer (default: on, unless the objective is causal or hybrid)."
 
     epochs: float | None = flag(None, metavar="N")
-    """Budget: number of passes over the text (default: 1 to 20, fewer for more text; bag stops earlier if the held-out
+    """Budget: number of passes over the text (default: 1 to 12, fewer for more text; bag stops earlier if the held-out
     loss no longer falls)."""
 
     tokens: float | None = flag(None, metavar="N")

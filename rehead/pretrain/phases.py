@@ -107,11 +107,12 @@ def _patience(options: PretrainOptions, objective: Objective) -> int | None:
 def default_epochs(objective: Objective, tokens: int) -> float:
     """Give the default number of epochs for a text of so many tokens: more for small texts.
 
-    A bag trains fast and has learnt most of what it can in four epochs; on six million tokens, ten are too many.
+    A bag trains fast and has learnt most of what it can in four epochs; on six million tokens, ten are too many. On
+    texts of ten words, twelve do as well as twenty, and six do worse (docs/experiments/pretraining.md).
     Language models take a hundred times as long per token.
     """
     if isinstance(objective, Document) and objective.bag:
-        return max(1.0, min(20.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
+        return max(1.0, min(12.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
     return row_epochs(tokens)
 
 

@@ -122,7 +122,7 @@ def test_short_runs_take_small_steps(given: dict[str, Any], share: float, batch:
 @pytest.mark.parametrize(
     ("objective", "tokens", "epochs"),
     [
-        ("bag", 100_000, 20.0),
+        ("bag", 100_000, 12.0),
         ("bag", 5_000_000, 5.0),
         ("bag", 50_000_000, 4.0),
         ("bag", 200_000_000, 2.0),
