@@ -58,7 +58,7 @@ SAMPLING_POWER = 0.75
 SAMPLED_CANDIDATES = 1000
 "Maximum candidates sampled by frequency for a group of documents, in addition to its targets."
 TOKENS_PER_CANDIDATE = 16
-"Of short texts, fewer are sampled: one for this many tokens of the group, about a tenth of its targets."
+"A bag of short texts samples fewer: one for this many tokens of the group, about a tenth of its targets."
 GROUP_DOCUMENTS = 64
 """Documents that share candidates, at least. Scores are documents × candidates, and candidates grow with documents: if
 all of a step shared them, the cost of a token would grow with the documents per step."""
@@ -140,7 +140,8 @@ class Document(Objective):
         self.documents = max(min(wanted, max_documents or wanted), MIN_DOCUMENTS if self.bag else 1)
         "Number of documents per step."
         in_group = self.documents / len(_groups(self.documents)) * self.mean_length
-        self.sampled = min(SAMPLED_CANDIDATES, max(1, int(in_group / TOKENS_PER_CANDIDATE)))
+        fewer = max(1, int(in_group / TOKENS_PER_CANDIDATE)) if self.bag else SAMPLED_CANDIDATES
+        self.sampled = min(SAMPLED_CANDIDATES, fewer)
         "Number of candidates sampled for a group."
         self.logit_scale = SHORT_LOGIT_SCALE if self.bag and self.mean_length < SHORT_TEXT else LOGIT_SCALE
         self.output = new_output(config, seed)
