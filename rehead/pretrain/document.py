@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 LOGIT_SCALE = 5.0
 "Norm of a document's vector before it is scored: the inverse temperature of the softmax."
 SHORT_LOGIT_SCALE, SHORT_TEXT = 3.0, 128
-"The same for a bag of texts with fewer tokens than this on average: less can be known from half of ten words."
+"""The same for texts with fewer tokens than this on average: less can be known from half of ten words. With and without
+layers, because the stages of a chain share the output table."""
 MIN_NORM = 0.1
 "Smallest norm to divide by: the direction of an almost zero sum would change with every update."
 SAMPLING_POWER = 0.75
@@ -143,7 +144,7 @@ class Document(Objective):
         fewer = max(1, int(in_group / TOKENS_PER_CANDIDATE)) if self.bag else SAMPLED_CANDIDATES
         self.sampled = min(SAMPLED_CANDIDATES, fewer)
         "Number of candidates sampled for a group."
-        self.logit_scale = SHORT_LOGIT_SCALE if self.bag and self.mean_length < SHORT_TEXT else LOGIT_SCALE
+        self.logit_scale = SHORT_LOGIT_SCALE if self.mean_length < SHORT_TEXT else LOGIT_SCALE
         self.output = new_output(config, seed)
         if fresh:
             choose_ngrams(model.base, train, seed)
