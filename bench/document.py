@@ -62,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--case", action="store_true", help="tell capital from small letters")
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch", type=int, default=20_480, help="tokens in a step")
+    parser.add_argument("--documents", type=int, default=document.DEFAULT_DOCUMENTS, help="in a step, at most")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--floor", type=float, default=10.0, help="of the rows' sums of squares")
     parser.add_argument("--seed", type=int, default=0)
@@ -112,7 +113,9 @@ def main() -> None:
     if given.hashed:
         document.choose_rows = lambda *_: None  # type: ignore[attr-defined]
     fresh = not given.even
-    objective = Document(model, train, valid, time=256, batch=given.batch, seed=given.seed, fresh=fresh)
+    objective = Document(
+        model, train, valid, time=256, batch=given.batch, seed=given.seed, fresh=fresh, max_documents=given.documents
+    )
     tables = objective.row_tables()
     expect_sparse(objective, tables)
     optimizer = RowAdagrad(tables, given.lr, given.floor, objective.row_rates() if fresh else None)

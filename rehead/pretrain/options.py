@@ -54,7 +54,8 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     "Lowercase text in the trained tokenizer (default: on, unless the objective is causal or hybrid)."
 
     epochs: float | None = flag(None, metavar="N")
-    "Budget: number of passes over the text (default: 1 to 20, fewer for more text)."
+    """Budget: number of passes over the text (default: 1 to 12, fewer for more text; bag stops earlier if the held-out
+    loss no longer falls)."""
 
     tokens: float | None = flag(None, metavar="N")
     "Budget: number of tokens to train on (default: none; --epochs applies)."
@@ -63,8 +64,8 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     "Budget: training time in minutes, tokenization not included (default: none; --epochs applies)."
 
     batch: int | None = flag(None, metavar="TOKENS")
-    """Batch size in tokens, over all processes; bag reads at least 64 documents per step (default: 20,480 for bag and
-    document, otherwise 1/2,000 of the budget, from 1,024 to 8,192)."""
+    """Batch size in tokens, over all processes; bag reads at least 64 documents per step (default: for bag and document
+    20,480, but at most 192 documents; otherwise 1/2,000 of the budget, from 1,024 to 8,192)."""
 
     length: int = flag(256, metavar="T", group="long")
     "Sequence length in tokens of causal, masked and hybrid; for document, the maximum length that the layers read."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from rehead.model.config import ModelConfig
@@ -30,6 +31,7 @@ BUILDERS: dict[str, Callable[[BuildContext], Objective]] = {
 DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: see docs/experiments/pretraining.md
 # Tokens per step on rows of text: a short run takes smaller steps, so that there are about this many of them.
 SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
+PATIENCE = 0.3  # share of the default budget of a bag without a lower held-out loss, after which it is stopped
 TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown
 
 
@@ -50,7 +52,8 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
             built.append(objectives[-1])
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, tokens)
-        phases.append(Phase(objective, budget, _rates(options, model.config)))
+        patience = _patience(options, objective) if place == len(stages) - 1 else None
+        phases.append(Phase(objective, budget, _rates(options, model.config), patience))
     return phases
 
 
@@ -90,14 +93,26 @@ def _budget(options: PretrainOptions, objective: Objective, share: float, tokens
     return Budget("steps", max(1, round(epochs * share * objective.steps_in_epoch())))
 
 
+def _patience(options: PretrainOptions, objective: Objective) -> int | None:
+    """Stop a bag early where the user has set no budget: after so many validations without a lower held-out loss.
+
+    The run keeps the weights of the lowest loss anyway. Earlier stages of a chain do not, so they are not stopped.
+    """
+    given = any(each is not None for each in (options.epochs, options.tokens, options.minutes))
+    if given or not (isinstance(objective, Document) and objective.bag):
+        return None
+    return math.ceil(PATIENCE * options.validations) or None
+
+
 def default_epochs(objective: Objective, tokens: int) -> float:
     """Give the default number of epochs for a text of so many tokens: more for small texts.
 
-    A bag trains fast and has learnt most of what it can in four epochs; on six million tokens, ten are too many.
+    A bag trains fast and has learnt most of what it can in four epochs; on six million tokens, ten are too many. On
+    texts of ten words, twelve do as well as twenty, and six do worse (docs/experiments/pretraining.md).
     Language models take a hundred times as long per token.
     """
     if isinstance(objective, Document) and objective.bag:
-        return max(1.0, min(20.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
+        return max(1.0, min(12.0, max(4.0, 25e6 / tokens), 400e6 / tokens))
     return row_epochs(tokens)
 
 

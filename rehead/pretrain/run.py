@@ -115,6 +115,7 @@ def pretrain_in(
         discard_replaced(options.out)
     _introduce(say, model, prepared, phases, stages, advice)
     state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
+    _say_if_stopped(say, phases[-1], state)
     run = _make_run(options, world, prepared, phases[-1].objective, state)
     if run is not None:
         _save(run, options.out)
@@ -131,9 +132,16 @@ def pretrain_in_memory(options: PretrainOptions, texts: Texts, *, say: Say, advi
     phases = make_phases(options, stages, model, prepared)
     _introduce(say, model, prepared, phases, stages, advice)
     state = train(phases, options, world, None, quiet=options.quiet, say=say)
+    _say_if_stopped(say, phases[-1], state)
     run = _make_run(options, world, prepared, phases[-1].objective, state)
     assert run is not None  # noqa: S101 (this is the first process)
     return run
+
+
+def _say_if_stopped(say: Say, phase: Phase, state: State) -> None:
+    """Say that training stopped early, and why."""
+    if phase.patience is not None and state.phase_step < phase.budget.amount:
+        say(f"stopped at step {state.step:,}: the held-out loss has not fallen since step {state.best_step:,}")
 
 
 class Opened(NamedTuple):

@@ -14,7 +14,7 @@ from rehead.model.model import Model
 from rehead.model.ngrams import ngram_slots
 from rehead.pretrain import document as module
 from rehead.pretrain import ngram_counts as grams_module
-from rehead.pretrain.document import LOGIT_SCALE, Document
+from rehead.pretrain.document import Document
 from rehead.pretrain.ngram_counts import choose_ngrams, count_rows, keep_probabilities
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
@@ -158,17 +158,19 @@ def by_hand(made: Document, step: int) -> tuple[float, int]:
     output = made.output.weight.tolist()
     loss, count = 0.0, 0
     base = made.model.base
+    share = max(1, len(prepared.texts) // module.GROUP_DOCUMENTS)  # groups of documents, each with its candidates
     for place in range(len(prepared.texts)):
+        group = next(each for each in range(share) if place < len(prepared.texts) * (each + 1) // share)
         rows = prepared.inputs.row[prepared.inputs.document == place]
         vector = torch.zeros(8)
         for row in rows:
             table, at = (base.embedding, row) if row < NTOKENS else (base.ngrams, row - NTOKENS)
             vector = vector + table.weight[int(at)].detach()  # type: ignore[union-attr]
         size = float(vector.norm())
-        vector = vector * (LOGIT_SCALE / size) if size else vector
+        vector = vector * (made.logit_scale / size) if size else vector
         scores = {
             int(row): sum(a * b for a, b in zip(vector.tolist(), output[row], strict=True)) - float(chance)
-            for row, chance in zip(prepared.candidates, prepared.log_probabilities, strict=True)
+            for row, chance in zip(prepared.candidates[group], prepared.log_probabilities[group], strict=True)
         }
         total = math.log(sum(math.exp(each) for each in scores.values()))
         for row in prepared.targets.row[prepared.targets.document == place]:
@@ -183,7 +185,9 @@ def _choices(made: Document, step: int) -> Any:
     return made.train_store, documents, epochs, made.seed, step
 
 
-def test_the_loss_against_one_target_at_a_time() -> None:
+@pytest.mark.parametrize("size", [64, 3, 2, 1])
+def test_the_loss_against_one_target_at_a_time(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GROUP_DOCUMENTS", size)
     made = objective()
     stir(made)
     nn.init.normal_(made.output.weight)
@@ -223,7 +227,9 @@ def test_layers_predict_only_what_lies_outside_what_they_read() -> None:
 
 @pytest.mark.parametrize("shape", [config(), config(ngrams=1, nbuckets=0), layered()], ids=["bag", "words", "layers"])
 @pytest.mark.parametrize("parts", [2, 4, 7])  # 7 parts of 6 documents: one gets none
-def test_parts_are_the_whole(shape: ModelConfig, parts: int) -> None:
+@pytest.mark.parametrize("size", [64, 2])
+def test_parts_are_the_whole(shape: ModelConfig, parts: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GROUP_DOCUMENTS", size)  # documents that share candidates
     whole, cut = objective(shape), objective(shape)
     for made in (whole, cut):
         expect_sparse(made, made.row_tables())
@@ -235,7 +241,8 @@ def test_parts_are_the_whole(shape: ModelConfig, parts: int) -> None:
     count, tokens, summed = 0.0, 0, 0.0
     for part in range(parts):
         each = cut.read(5, part, parts)
-        assert torch.equal(each.tensors["candidates"], batch.tensors["candidates"])
+        if size == 64:
+            assert torch.equal(each.tensors["candidates"], batch.tensors["candidates"])
         piece = cut(each.tensors).losses["document"]
         piece.backward()
         count, tokens, summed = count + each.counts["document"], tokens + each.tokens, summed + piece.item()
@@ -245,6 +252,52 @@ def test_parts_are_the_whole(shape: ModelConfig, parts: int) -> None:
     assert expected.keys() == found.keys()
     for name, each in expected.items():
         assert (each - found[name]).abs().max() <= 1e-4 * each.abs().max() + 1e-6, name
+
+
+def test_small_steps_are_read_several_at_a_time_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [(step, part, parts) for step in (0, 1, 9, 2, 3) for part, parts in ((0, 1), (1, 2))]
+    together, alone = objective(), objective()
+    expected = [together.read(*each) for each in asked]
+    monkeypatch.setattr(module, "BLOCK_TOKENS", 1)
+    for each, one in zip(asked, expected, strict=True):
+        other = alone.read(*each)
+        assert (one.counts, one.tokens) == (other.counts, other.tokens)
+        for name, tensor in one.tensors.items():
+            assert torch.equal(tensor, other.tensors[name]), name
+    assert together.block is not None
+    assert alone.block is not None
+    assert len(together.block[1].texts) > len(alone.block[1].texts) == alone.documents
+
+
+@pytest.mark.parametrize(
+    ("length", "batch", "most", "documents", "sampled"),
+    [
+        (10, 20_480, 192, 192, 40),  # short texts: three groups of 64 documents
+        (10, 20_480, None, 2048, 40),  # as many tokens as the user has asked for
+        (80, 20_480, 192, 192, 320),
+        (256, 20_480, 192, 80, 1000),  # film reviews: as many as the batch has room for
+        (1000, 20_480, 192, 64, 1000),  # long texts: at least so many
+    ],
+)
+def test_documents_per_step(length: int, batch: int, most: int | None, documents: int, sampled: int) -> None:
+    texts = cast(Store, Stored([[1] * length] * 5))
+    made = Document(Model(config()), texts, texts, time=8, batch=batch, seed=0, max_documents=most)
+    assert (made.documents, made.sampled) == (documents, sampled)
+    assert made.logit_scale == (3 if length < 128 else 5)
+
+
+def test_candidates_are_the_targets_of_a_group_and_rows_drawn_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GROUP_DOCUMENTS", 3)
+    made = objective(documents=8)
+    made.sampled = 5
+    prepared = made._prepare(*_choices(made, 4))
+    assert len(prepared.candidates) == 2
+    for group, candidates in enumerate(prepared.candidates):
+        inside = prepared.targets.document // 4 == group
+        targets = set(prepared.targets.row[inside].tolist())
+        assert targets <= set(candidates.tolist())
+        assert len(set(candidates.tolist()) - targets) <= 5
+        assert (np.diff(candidates) > 0).all()
 
 
 def test_a_step_is_a_function_of_its_number() -> None:
@@ -281,15 +334,12 @@ def test_chances_are_how_often_a_row_is_a_candidate() -> None:
     often, expected = np.zeros(rows), np.zeros(rows)
     for step in range(steps):
         prepared = made._prepare(*_choices(made, step))
-        often[prepared.candidates] += 1
+        (candidates,), (log_probabilities,) = prepared.candidates, prepared.log_probabilities
+        often[candidates] += 1
         targets = len(prepared.targets.row)
-        expected += -np.expm1(
-            -made.target_distribution * targets - made.sampling_distribution * module.SAMPLED_CANDIDATES
-        )
-        assert np.allclose(
-            np.exp(prepared.log_probabilities),
-            (-np.expm1(-made.target_distribution * targets - made.sampling_distribution * 1000))[prepared.candidates],
-        )
+        chances = -np.expm1(-made.target_distribution * targets - made.sampling_distribution * made.sampled)
+        expected += chances
+        assert np.allclose(np.exp(log_probabilities), chances[candidates])
     assert abs(often.sum() - expected.sum()) < 0.05 * expected.sum()
 
 

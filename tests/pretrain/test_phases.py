@@ -14,7 +14,7 @@ from rehead.model.model import Model
 from rehead.model.objectives import parse_objective, specs_of
 from rehead.pretrain.context import Prepared
 from rehead.pretrain.directory import description
-from rehead.pretrain.document import Document
+from rehead.pretrain.document import DEFAULT_DOCUMENTS, Document
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of
 from rehead.pretrain.phases import default_batch, default_epochs, make_phases
 from rehead.training.loop import Phase
@@ -122,7 +122,7 @@ def test_short_runs_take_small_steps(given: dict[str, Any], share: float, batch:
 @pytest.mark.parametrize(
     ("objective", "tokens", "epochs"),
     [
-        ("bag", 100_000, 20.0),
+        ("bag", 100_000, 12.0),
         ("bag", 5_000_000, 5.0),
         ("bag", 50_000_000, 4.0),
         ("bag", 200_000_000, 2.0),
@@ -171,3 +171,24 @@ def test_lr_is_the_learning_rate_of_adamw_and_the_others_keep_their_ratio_to_it(
     assert set(made["AdamW"]) == {2e-5}
     assert made["Muon"] == pytest.approx([0.02 * factor])
     assert made["RowAdagrad"] == pytest.approx([0.1 * factor])
+
+
+def test_a_bag_stops_early_where_no_budget_is_given(corpus: Corpus) -> None:
+    (phase,) = phases(corpus, "bag", "bag")
+    assert phase.patience == 3, "of ten validations"
+    (often,) = phases(corpus, "bag", "bag", validations=21)
+    assert often.patience == 7
+    (never,) = phases(corpus, "bag", "bag", validations=0)
+    assert never.patience is None
+    for given in ({"epochs": 2}, {"tokens": 1000}, {"minutes": 1}):
+        assert phases(corpus, "bag", "bag", **given)[0].patience is None
+    assert phases(corpus, "causal")[0].patience is None
+    assert [phase.patience for phase in phases(corpus, "bag,causal")] == [None, None]
+
+
+def test_the_default_batch_of_short_texts_is_counted_in_documents(corpus: Corpus) -> None:
+    (phase,), (given,) = phases(corpus, "bag", "bag"), phases(corpus, "bag", "bag", batch=20_480)
+    assert isinstance(phase.objective, Document)
+    assert isinstance(given.objective, Document)
+    assert phase.objective.documents == min(DEFAULT_DOCUMENTS, given.objective.documents)
+    assert given.objective.documents == round(20_480 / corpus.train.lengths.mean())

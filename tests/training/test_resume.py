@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rehead.pretrain.document import Document
 from rehead.pretrain.run import run_pretraining
 from rehead.training import checkpoint
 from tests.training.running import Killed, Left, broken_off, left, needs_document, small, straight
@@ -47,6 +48,20 @@ def test_every_objective_resumes_to_the_bit(
     for at in (5, 17):
         broken_off(small(text, out, checkpoint_steps=2, resume=True, **given), at)
     run_pretraining(small(text, out, checkpoint_steps=2, resume=True, **given))
+    assert left(out) == expected
+
+
+def test_a_bag_that_stops_early_resumes_to_the_bit(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops when the held-out loss no longer falls: also if that was counted by the process that was killed."""
+    monkeypatch.setattr(Document, "selection_loss", lambda self, found: 1.0)  # no validation is better than the first
+    given = {"preset": "bag", "objective": "bag", "nlayers": None, "epochs": None, "validations": 10}
+    expected = straight(text, tmp_path / "straight", **given)
+    assert expected.state["validated"] - expected.state["best_validated"] >= 3
+    assert expected.state["validated"] < 10
+    out = tmp_path / "broken"
+    for at in (6, 3):
+        broken_off(small(text, out, checkpoint_steps=1, resume=at == 3, **given), at)
+    run_pretraining(small(text, out, checkpoint_steps=1, resume=True, **given))
     assert left(out) == expected
 
 

@@ -52,7 +52,7 @@ ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 START: Settings = {"power": 2.0, "alpha": 1.0}
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
-AVERAGED = 6  # settings, at most
+AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
 SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
 NEURAL = ("bag", "layers")
 
@@ -95,7 +95,8 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
             chosen = search(task, examples)
         note = (
             f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
-            f"{len(task.train):,} examples: {'; '.join(describe_settings(each.settings[0]) for each in chosen)}"
+            f"{len(task.train):,} examples: {describe_settings(chosen[0].settings[0])}"
+            + (f", averaged with {len(chosen) - 1} others that are as good" if len(chosen) > 1 else "")
         )
     return average(task, chosen, [note])
 
@@ -103,7 +104,7 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
 def search(task: Task, examples: Examples) -> list[Candidate]:
     """Search on the examples that are for that; where these are a part, look again nearby with all of them."""
     part = examples if len(task.searched) == len(examples) else examples.take(task.searched)
-    found = equally_good(Search(task, part).run())[:AVERAGED]
+    found = equally_good(Search(task, part).run())[: AVERAGED[len(part) >= SMALL]]
     if len(part) == len(examples):
         return found
     tried = [_held_out(task, examples, found[0].settings[0])]

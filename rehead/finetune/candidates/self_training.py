@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.finetune.build import build_linear
-from rehead.finetune.calibration import probabilities
+from rehead.finetune.calibration import calibrated_losses, probabilities
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, Settings, fit_targets, mean_classifier, regression_targets
@@ -41,6 +41,7 @@ MATCHING = 0.5  # how far the shares of classes are moved towards those of the l
 STUDENT: Settings = {"power": 2.0, "alpha": 1.0}
 STEPS = 15  # of conjugate gradients: pseudo-labels are not worth fitting to the last digit
 ROUNDS = 2
+SHARES = (0.25, 0.5, 1.0)  # of the student's scores beside the teacher's
 MANY, FOLDS = 400, (4, 2)  # folds to judge by, with few examples and with many
 
 
@@ -56,15 +57,21 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     unlabelled = read_unlabelled(task.base, examples, sample(task.unlabelled, MAX_DOCUMENTS, task.options.seed))
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
     school = School(examples, unlabelled, [view for view in examples.views if view.sparse])
-    logits = np.full((len(examples), examples.classes), np.nan)
+    taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
     for inside, outside in folds:
-        logits[outside] = school.teach(best.fit(examples.take(inside)), inside).scores(examples.take(outside))
+        teacher, held_out = best.fit(examples.take(inside)), examples.take(outside)
+        student = school.teach(teacher, inside)
+        for share, logits in taught.items():
+            logits[outside] = teacher.scores(held_out) + share * student.scores(held_out)
+    share = min(SHARES, key=lambda each: calibrated_losses(taught[each], task.truth, balanced=task.balanced).mean())
 
     def build() -> Run:
-        linear = school.teach(best.fit(examples), np.arange(len(examples)))
-        return build_linear(task.base, examples, linear, task.train)
+        teacher = best.fit(examples)
+        student = school.teach(teacher, np.arange(len(examples)))
+        factors = [np.ones(examples.classes), np.full(examples.classes, share)]
+        return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
-    return dataclasses.replace(best, name="self-training", logits=logits, build=build, notes=[])
+    return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, notes=[])
 
 
 def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
@@ -85,24 +92,27 @@ class School:
         self.settings: Settings = {**STUDENT, **{view.name: 1.0 for view in views}}
 
     def teach(self, teacher: LinearClassifier, known: Ints) -> LinearClassifier:
-        """Add to a teacher, fitted to the examples `known`, a student that was fitted to what it says of all others."""
+        """Fit a student to what a teacher, fitted to the examples `known`, says of unlabelled text.
+
+        Its scores have no bias, and are as large as the teacher's, on average.
+        """
         examples, multilabel = self.examples, self.examples.multilabel
         targets, prior = regression_targets(examples.truth[known], examples.classes, balanced=examples.balanced)
         labels = np.zeros((len(examples), examples.classes))
         labels[known] = targets
         weights = np.zeros(len(examples) + len(self.unlabelled))
         weights[known], weights[len(examples) :] = LABELLED_WEIGHT, 1.0
-        linear = teacher
+        said = scores = teacher.scores(self.unlabelled)
+        size = score_size(said, multilabel=multilabel)
         for _ in range(ROUNDS):
-            scores = linear.scores(self.unlabelled)
-            guess = sharpened(scores, prior, multilabel=multilabel)
-            soft = regression_of(guess, prior, multilabel=multilabel)
-            student = fit_targets(self.together, self.settings, np.concatenate((labels, soft)), prior, weights, STEPS)
-            size = score_size(scores, multilabel=multilabel)
-            own = score_size(student.scores(self.unlabelled), multilabel=multilabel)
-            share = np.broadcast_to(size / np.maximum(own, 1e-12), len(prior))
-            linear = mean_classifier([teacher, widened(student, examples)], [np.ones_like(share), share])
-        return linear
+            soft = regression_of(sharpened(scores, prior, multilabel=multilabel), prior, multilabel=multilabel)
+            fitted = fit_targets(self.together, self.settings, np.concatenate((labels, soft)), prior, weights, STEPS)
+            student = widened(fitted, examples)
+            own = student.scores(self.unlabelled)
+            factor = np.broadcast_to(size / np.maximum(score_size(own, multilabel=multilabel), 1e-12), len(prior))
+            student = mean_classifier([student], [factor])
+            scores = (said + factor * own) / 2 + teacher.bias / 2
+        return student
 
 
 def sharpened(scores: Floats, prior: Floats, *, multilabel: bool) -> Floats:
