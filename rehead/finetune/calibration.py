@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.losses import log_losses
+from rehead.finetune.losses import selection_losses
 from rehead.finetune.metrics import calibration_error
 from rehead.finetune.targets import balanced_weights
 
@@ -121,8 +121,8 @@ def _prior_loss(margin: float) -> float:
 
 
 def calibrated_losses(logits: Floats, truth: NDArray[Any], *, balanced: bool = False) -> Floats:
-    """Compute the log loss of each held-out example after temperature scaling: (n,). Rows of NaN are skipped."""
+    """Compute the loss of each held-out example after temperature scaling: (n,). Rows of NaN are skipped."""
     known = ~np.isnan(logits[:, 0])
     logits, truth = logits[known], truth[known]
     temperature = find_temperature(logits, truth, balanced=balanced)
-    return log_losses(logits / temperature, truth, balanced=balanced)
+    return selection_losses(logits / temperature, truth, balanced=balanced)

@@ -15,7 +15,7 @@ import numpy as np
 from rehead.errors import UserError
 from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
-from rehead.finetune.losses import log_losses
+from rehead.finetune.losses import selection_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, max_folds, split, strata
 from rehead.finetune.targets import subset, targets
@@ -108,10 +108,10 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """Mean out-of-fold log loss."""
+        """Mean out-of-fold loss, as settings are compared by it."""
         known = ~np.isnan(self.logits[:, 0])
         truth, balanced = self.examples.truth[known], self.examples.balanced
-        return float(log_losses(self.logits[known], truth, balanced=balanced).mean())
+        return float(selection_losses(self.logits[known], truth, balanced=balanced).mean())
 
 
 def fold_count(data: LabelledData) -> int:

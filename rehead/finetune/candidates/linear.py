@@ -2,8 +2,8 @@
 
 Which views count, how much each, and how strongly they are regularised is found by cross-validation. The search begins
 with a few combinations, the plain classifier on words and character n-grams among them, and then changes one view's
-weight at a time. Settings are compared by log loss: with few labels, accuracy is too coarse. With balanced classes the
-loss is balanced too; otherwise the settings that undo the balancing would win.
+weight at a time. With few labels accuracy is too coarse to compare settings by: see `rehead.finetune.losses`. With
+balanced classes the loss is balanced too; otherwise the settings that undo the balancing would win.
 
 With up to `SEARCHED` examples every setting is judged on all of them, at the cost of one matrix inverse
 (`rehead.finetune.ridge`). With more, the search is on a part, and a few settings near the best are tried on all but a
@@ -36,7 +36,7 @@ from rehead.finetune.linear import (
     regression_targets,
 )
 from rehead.finetune.logistic import one_thread
-from rehead.finetune.losses import log_losses
+from rehead.finetune.losses import selection_losses
 from rehead.finetune.ridge import out_of_fold
 from rehead.runs.run import Run
 from rehead.views.neural import neural_view
@@ -68,7 +68,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
         return found[0]
     layers, bag = found
     known = ~np.isnan(layers.logits[:, 0])
-    losses = [log_losses(each.logits[known], task.truth[known], balanced=task.balanced) for each in (bag, layers)]
+    losses = [selection_losses(each.logits[known], task.truth[known], balanced=task.balanced) for each in (bag, layers)]
     gain = losses[0] - losses[1]
     pays = gain.mean() > gain.std() / len(gain) ** 0.5
     chosen = layers if pays else bag
@@ -232,7 +232,7 @@ def equally_good(tried: Sequence[Candidate]) -> list[Candidate]:
     ranked = sorted(tried, key=lambda each: each.loss)
     known = ~np.isnan(ranked[0].logits[:, 0])
     truth, balanced = ranked[0].examples.truth[known], ranked[0].examples.balanced
-    losses = [log_losses(each.logits[known], truth, balanced=balanced) for each in ranked]
+    losses = [selection_losses(each.logits[known], truth, balanced=balanced) for each in ranked]
 
     def close(worse: NDArray[np.float64]) -> bool:
         return bool(worse.mean() <= worse.std() / max(1, len(worse)) ** 0.5)
