@@ -131,7 +131,7 @@ def fit_targets(
             undo[view.name] = np.full(len(columns[view.name]), share)
             scaled[view.name] = share * features[:, columns[view.name]]
     if len(targets) <= DUAL and (weights is None or weights.all()) and (weights is None or weights.ndim == 1):
-        gram = sum(_products(each) for each in scaled.values())
+        gram = np.sum([_products(each) for each in scaled.values()], axis=0)
         coefficients = fit_dual(gram, targets, settings["alpha"], weights)
         found = {name: each.T @ coefficients for name, each in scaled.items()}
         bias = BIAS * coefficients.sum(0)

@@ -1,10 +1,10 @@
 """The losses of documents: the log loss, and what settings and candidates are compared by.
 
-Settings are compared by the probability that a classifier, calibrated by log loss, gives to the wrong classes: the error
-that it expects of itself where it is right about itself. It is as smooth as the log loss, and follows accuracy more
-closely: over 66 settings and three draws of 154 bank questions, its rank correlation with the accuracy on unseen
-questions was 0.80 to 0.90, that of the log loss 0.42 to 0.74 and that of the error itself 0.53 to 0.68. On news,
-questions and hotel reviews it is level with the log loss, and the error itself is worse (docs/experiments/any-text.md).
+Settings are compared by the probability that a classifier, calibrated by log loss, gives to the wrong classes: its
+expected error. It is as smooth as the log loss, and follows accuracy more closely: over 66 settings and three draws of
+154 bank questions, its rank correlation with the accuracy on unseen questions was 0.80 to 0.90, that of the log loss
+0.42 to 0.74 and that of the error itself 0.53 to 0.68. On news, questions and hotel reviews it is level with the log
+loss, and the error itself is worse (docs/experiments/any-text.md).
 
 Shapes: N documents, K classes.
 """

@@ -91,7 +91,8 @@ def fit_primal(
         return torch.cat((*parts, constant * residual.sum(0, keepdim=True)))
 
     def down(solution: torch.Tensor) -> torch.Tensor:
-        total, begin = constant * solution[-1:], 0
+        total: torch.Tensor = constant * solution[-1:]
+        begin = 0
         for part in joined:
             total = total + part.product(solution[begin : begin + part.width])
             begin += part.width

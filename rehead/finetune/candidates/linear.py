@@ -107,20 +107,19 @@ def search(task: Task, examples: Examples) -> list[Candidate]:
     found = equally_good(Search(task, part).run())[: AVERAGED[len(part) >= SMALL]]
     if len(part) == len(examples):
         return found
-    tried = [_held_out(task, examples, found[0].settings[0])]
-    dense = [view.name for view in examples.views if not view.sparse]
+    best = found[0].settings[0]
+    tried = [_held_out(task, examples, best)]
 
     def attempt(changes: Settings) -> None:
-        tried.append(_held_out(task, examples, {**min(tried, key=lambda each: each.loss).settings[0], **changes}))
+        settings = {**min(tried, key=lambda each: each.loss).settings[0], **changes}
+        tried.append(_held_out(task, examples, settings))
 
-    if any(not view.sparse or found[0].settings[0].get(view.name) for view in examples.views) and len(dense) < len(
-        examples.views
-    ):
-        attempt({name: found[0].settings[0].get(name, 0.0) / STEP for name in dense})
-    alpha = found[0].settings[0]["alpha"]
-    attempt({"alpha": alpha / STEP})
+    dense = {view.name: best[view.name] / STEP for view in examples.views if not view.sparse and best.get(view.name)}
+    if any(best.get(view.name) for view in examples.views if view.sparse) and dense:
+        attempt(dense)
+    attempt({"alpha": best["alpha"] / STEP})
     if tried[-1].loss > tried[0].loss:
-        attempt({"alpha": alpha * STEP})
+        attempt({"alpha": best["alpha"] * STEP})
     return [min(tried, key=lambda each: each.loss)]
 
 
@@ -183,7 +182,7 @@ class Search:
         new = [alpha for alpha in alphas if tuple(sorted({**fixed, "alpha": alpha}.items())) not in self.tried]
         if not new:
             return
-        combined = sum(fixed[view.name] * self._kernel(view, power) for view in views)
+        combined = np.sum([fixed[view.name] * self._kernel(view, power) for view in views], axis=0)
         for alpha in new:
             scores = out_of_fold(combined, self.targets, self.task.search_folds, alpha, self.weights)
             complete = {**fixed, "alpha": alpha}

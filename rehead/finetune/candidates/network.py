@@ -78,7 +78,11 @@ def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledDat
 
 def _beside(linear: LinearClassifier, examples: Examples) -> NDArray[np.float64]:
     """Score documents by all views but the neural one, without the bias: (N, K)."""
-    return np.sum([linear.view_scores(examples, view) for view in linear.weights if view not in NEURAL], axis=0)
+    total = np.zeros((len(examples), len(linear.bias)))
+    for view in linear.weights:
+        if view not in NEURAL:
+            total = total + linear.view_scores(examples, view)
+    return total
 
 
 def _add_other_views(run: Run, frozen: Run, share: float) -> None:
