@@ -71,7 +71,9 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
             scores = g.op("Mul", _token_scores(g, model.base, head.of("tokens"), g.op("Unsqueeze", ids, [0])), there)
         elif isinstance(view, TextView):
             values = _ngram_values(g, view, vocabulary)
-            weight = g.lookup(f"{view.name}.weight", _aligned(view, vocabulary, _array(head.of(view.name).weight)), view.kind)
+            weight = g.lookup(
+                f"{view.name}.weight", _aligned(view, vocabulary, _array(head.of(view.name).weight)), view.kind
+            )
             scores = g.op("Squeeze", g.op("MatMul", g.op("Unsqueeze", values, [0]), weight), [0])
         elif isinstance(view, LsaView):
             scores = _lsa_scores(g, head.of(view.name), view, vocabulary)
