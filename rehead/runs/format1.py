@@ -1,8 +1,8 @@
 """Reading runs of format 1, which did not state what a classifier reads: it is found out here, once, from the weights.
 
 Format 1 described it by `pooling`, `unit`, `words` and `details["reading"]`, and read past layers that were still the
-identity, as the bag objective leaves those of a pre-norm base. Later formats state the views. A classifier that reads its
-bag loses the layers that nothing read; its scores stay the same (tests/golden/format1).
+identity, as the bag objective leaves those of a pre-norm base. Later formats state the views. A classifier that reads
+its bag loses the layers that nothing read; its scores stay the same (tests/golden/format1).
 """
 
 from __future__ import annotations
