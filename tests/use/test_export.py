@@ -68,7 +68,7 @@ def test_every_kind_of_classifier_answers_as_torch_does(kind: str) -> None:
 
 
 def test_texts_are_read_as_we_read_them() -> None:
-    run = classifier("distinct, words")
+    run = classifier("distinct, tokens")
     assert run.tokenizer is not None
     found = answers(run, EncodedTexts(TEXTS, run.tokenizer).ids)
     assert found == pytest.approx(class_probabilities(run, TEXTS), abs=1e-6)
@@ -301,9 +301,9 @@ def test_a_product_of_whole_numbers_is_near_that_of_others() -> None:
 
 def test_exported_is_what_was_loaded(tmp_path: Path) -> None:
     """Through the disk and back: what counts is the run that users have."""
-    save(classifier("layers, words"), tmp_path / "run")
+    save(classifier("layers, tokens"), tmp_path / "run")
     run = load(tmp_path / "run")
     done = export_run(run, tmp_path / "out")
     assert done.difference < 1e-5
     assert done.size == (tmp_path / "out" / "model.onnx").stat().st_size
-    assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, words"), TEXTS))
+    assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, tokens"), TEXTS))

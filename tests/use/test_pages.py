@@ -27,7 +27,7 @@ def blocks(page: str, kind: str) -> list[str]:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    save(classifier("distinct, words"), tmp_path / "runs" / "classifier")
+    save(classifier("distinct, tokens"), tmp_path / "runs" / "classifier")
     save(trained("causal"), tmp_path / "runs" / "language-model")
     (tmp_path / "new.csv").write_text("text\na good film\na dull one\n", encoding="utf-8")
     (tmp_path / "texts.txt").write_text("a good film\na dull one\n", encoding="utf-8")
