@@ -21,8 +21,8 @@ from rehead.text.tokenizer import Tokenizer
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.cache import cache_directory, read_cached
 from rehead.views.encoded import EncodedTexts
-from rehead.views.view import Raw, View
 from rehead.views.tokens import TokensOptions, TokensView
+from rehead.views.view import Raw, View
 from tests.model.conftest import alive, miniature
 
 TEXTS = ["good film", "", "a bad film and a bad one", "good"]

@@ -19,8 +19,8 @@ from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
 from rehead.views.leave_out import Groups
-from rehead.views.view import View
 from rehead.views.tokens import TokensView
+from rehead.views.view import View
 from tests.use.classifiers import KINDS, TEXTS, WITHOUT_LAYERS, classifier
 
 Array = np.ndarray[Any, Any]
