@@ -57,6 +57,7 @@ MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README = (
     "README.md",
 )
 NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README)
+REPLACED = (*NAMES, "__pycache__")  # which Python leaves behind where the program has run
 MAX_FILE_BYTES = 1_900_000_000  # of weights inside model.onnx
 TOLERANCE = 1e-4  # largest difference of a probability from torch, in float32
 PROGRAMS = Path(__file__).parent / "programs"
@@ -80,7 +81,7 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
-    with atomic_directory(out, replace=NAMES if overwrite else None) as folder:
+    with atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)
