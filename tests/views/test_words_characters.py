@@ -12,19 +12,25 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from rehead.errors import ConfigError
+from rehead.finetune.build import build_linear
+from rehead.finetune.examples import Examples, read_examples, read_unlabelled
+from rehead.finetune.linear import LinearClassifier, fit
+from rehead.finetune.targets import targets
 from rehead.model.config import ViewConfig
 from rehead.model.model import Model
-from rehead.runs.run import load, save
+from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, open_views
 from rehead.text.text_ngrams import normalised
 from rehead.views import VIEWS, check_views, make_view, text_view, views_beside
 from rehead.views.cache import read_cached
 from rehead.views.encoded import EncodedTexts
+from rehead.views.neural import neural_view
 from rehead.views.text_view import TextView
 from rehead.views.vocabulary import from_floats
 from tests.finetune.sets import reviews
 from tests.model.conftest import miniature
 from tests.text.test_text_ngrams import words_of
+from tests.use.classifiers import tokenizer
 from tests.use.text_classifiers import KINDS, SCRIPTS, TEXTS, learn_views, text_classifier
 
 DIGEST = "ab" * 32
@@ -133,6 +139,49 @@ def test_a_run_scores_after_loading_as_before(kind: str, tmp_path: Path) -> None
     np.testing.assert_array_equal(class_logits(back, TEXTS), class_logits(run, TEXTS))
     for mine, theirs in zip(open_views(run.model), open_views(back.model), strict=True):
         assert mine.state() == theirs.state()
+
+
+def fitted(names: tuple[str, ...], path: Path) -> tuple[Run, LinearClassifier, Examples, Run]:
+    """Fit a linear classifier; give its base, itself, its examples, and the run that was made of it.
+
+    The vocabulary is learnt from more text than has labels: n-grams of the unlabelled text alone have no weight.
+    """
+    train = reviews(40)
+    base = Run(text_classifier("all").model, tokenizer())
+    views = learn_views(base.model, [name for name in names if name != "bag"], [*train.texts, *SCRIPTS * 2])
+    if "bag" in names:
+        views.insert(0, neural_view(base.model))
+    truth = targets(train, train.names, multilabel=False)
+    examples = read_examples(base, views, train.texts, truth, 2, balanced=False)
+    linear = fit(examples, {**dict.fromkeys(names, 1.0), "power": 2.0, "alpha": 0.1})
+    return base, linear, examples, load(save(build_linear(base, examples, linear, train), path))
+
+
+FITTED = [("bag", "words", "characters", "lsa"), ("words",), ("lsa",)]
+
+
+@pytest.mark.parametrize("names", FITTED, ids="+".join)
+def test_a_fitted_classifier_keeps_what_has_weight(names: tuple[str, ...], tmp_path: Path) -> None:
+    _, linear, examples, run = fitted(names, tmp_path / "run")
+    np.testing.assert_allclose(class_logits(run, reviews(40).texts), linear.scores(examples), atol=1e-4)
+    kept = {view.name: view for view in open_views(run.model)}
+    assert list(kept) == list(names)
+    for view in examples.views:
+        if isinstance(view, TextView):
+            assert 0 < kept[view.name].columns < view.columns
+        else:
+            assert kept[view.name].columns == view.columns
+
+
+@pytest.mark.xfail(
+    reason="n-grams without weight go after fitting, which changes the length that features are divided by",
+    strict=False,
+)
+@pytest.mark.parametrize("names", FITTED, ids="+".join)
+def test_new_texts_are_scored_as_by_the_classifier_that_was_fitted(names: tuple[str, ...], tmp_path: Path) -> None:
+    base, linear, examples, run = fitted(names, tmp_path / "run")
+    new = read_unlabelled(base, examples, TEXTS)
+    np.testing.assert_allclose(class_logits(run, TEXTS), linear.scores(new), atol=1e-4)
 
 
 def test_scores_are_those_of_the_features() -> None:
