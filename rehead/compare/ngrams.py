@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.text.word_hashes import UNSPACED
+from rehead.text.text_ngrams import UNSPACED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

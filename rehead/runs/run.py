@@ -44,7 +44,7 @@ from rehead.model.model import Model
 from rehead.runs import format1, format2
 from rehead.runs.card import CARD, card
 from rehead.text.tokenizer import Tokenizer
-from rehead.views import check_views
+from rehead.views import check_views, damaged_statistics
 
 FORMAT = 3
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
@@ -245,6 +245,8 @@ def _model(
     model.load_state_dict(state, assign=True)
     if not model.base.ngram_rows_fit():
         raise DamagedError(f"{file}: base.ngrams.rows names rows that do not exist. Restore it from a copy.")
+    if wrong := damaged_statistics(model):
+        raise DamagedError(f"{file}: {wrong}. Restore it from a copy.")
     for parameter in model.parameters():
         parameter.requires_grad_(True)
     return model.eval()

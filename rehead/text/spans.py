@@ -3,15 +3,22 @@
 A word is a span of the original text: letters and digits, with inner apostrophes and hyphens ("don't", "well-made");
 a single character, in scripts without spaces; or a run of punctuation or symbols. So every character that is not white
 space belongs to exactly one word. Combining marks stay with their letter.
+
+N-grams are made of the normalised text, which may have more or fewer characters: `normalised_places` says where each
+character of the original is in it.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rehead.text.word_hashes import NON_WORD, UNSPACED
+from rehead.text.text_ngrams import UNSPACED, folded
+from rehead.text.word_hashes import NON_WORD
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,3 +57,34 @@ def align_tokens(tokens: Sequence[Span], words: Sequence[Span]) -> Alignment:
     token = np.repeat(np.arange(len(pieces)), count)
     before = np.cumsum(count) - count
     return Alignment(token, np.arange(len(token)) - np.repeat(before - first, count))
+
+
+def normalised_places(text: str) -> tuple[str, Ints]:
+    """Normalise a text as for n-grams (`text_ngrams.normalised`); give where each character begins then: (T + 1,).
+
+    What is composed of several characters belongs to the first of them; the others begin where it ends.
+    """
+    import numpy as np
+
+    cuts = [place for place, character in enumerate(text) if not place or _starts(character)]
+    pieces = [folded(text[begin:end]) for begin, end in itertools.pairwise([*cuts, len(text)])]
+    ends = np.cumsum([0, *map(len, pieces)])
+    unit = np.searchsorted(cuts, np.arange(len(text)), side="right") - 1
+    first = np.zeros(len(text), bool)
+    first[cuts] = True
+    raw = np.append(ends[np.where(first, unit, unit + 1)], ends[-1])  # places before white space is folded
+    whole = "".join(pieces)
+    blank = np.array([each.isspace() for each in whole], bool)
+    # Of a run of white space the first character stays; at either end of the text, none.
+    kept = ~blank
+    kept[1:] |= ~blank[:-1]
+    kept[len(whole.rstrip()) :] = False
+    normal = "".join(" " if space else each for each, space, stays in zip(whole, blank, kept, strict=True) if stays)
+    return normal, np.concatenate(([0], np.cumsum(kept)))[raw]
+
+
+@functools.lru_cache(1 << 16)
+def _starts(character: str) -> bool:
+    """Tell whether a character never composes with one before it: neither a combining mark nor an inner Hangul jamo."""
+    first = unicodedata.normalize("NFKD", character)[0]
+    return unicodedata.category(first)[0] != "M" and not "\u1160" <= first <= "\u11ff"

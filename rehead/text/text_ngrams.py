@@ -1,7 +1,7 @@
 """Word and character n-grams of texts as 48-bit hashes, by array operations over many texts at once.
 
-A text is read as people write it: composed (NFKC), in small letters, white space folded, between a mark for its
-beginning and one for its end, which n-grams may contain ("^ how", "? $"): the first and last words of a question say
+A text is read as people write it: composed (NFKC), case-folded, white space folded, between a mark for its beginning
+and one for its end, which n-grams may contain ("^ how", "? $"): the first and last words of a question say
 much about it. There is no tokenizer and no segmenter.
 
     characters   runs of 2 to 5 characters, within words and across them
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 # Han, Kana, Thai, Lao, Burmese and Khmer are written without spaces: each character is taken for a word.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 CHARACTERS = (2, 5)  # shortest and longest character n-gram
-BEGIN, END = "\x02", "\x03"  # control characters, which no text keeps
+BEGIN, END = "\x02", "\x03"  # control characters, which are white space where a text contains them
+MARKS = str.maketrans({BEGIN: " ", END: " "})
 HASH_BITS = 48
 FACTOR = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2⁶⁴
 INVERSE = pow(FACTOR, -1, 1 << 64)
@@ -70,9 +71,20 @@ class CodePoints(NamedTuple):
 
 
 def normalised(text: str) -> str:
-    """Give the characters that n-grams are made of, without the marks."""
-    folded = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    return " ".join(folded.lower().split())
+    """Give the characters that n-grams are made of, without the marks. What is normalised stays as it is."""
+    return " ".join(folded(text).split())
+
+
+def folded(text: str) -> str:
+    """Compose characters and fold case; white space stays, and the marks become white space.
+
+    Folding comes between two compositions, since it may leave letters and accents that compose (H̱ has no capital).
+    """
+    if BEGIN in text or END in text:
+        text = text.translate(MARKS)
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def code_points(texts: Sequence[str]) -> CodePoints:
@@ -134,7 +146,8 @@ def _mixed(state: Words) -> Ints:
     """Spread what distinguishes two values over all bits (the finaliser of splitmix64), and keep 48 of them."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((state ^ (state >> np.uint64(31))) >> np.uint64(64 - HASH_BITS)).view(np.int64)
+    kept: Ints = ((state ^ (state >> np.uint64(31))) >> np.uint64(64 - HASH_BITS)).view(np.int64)
+    return kept
 
 
 _grown: dict[str, Words] = {}

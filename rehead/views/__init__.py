@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rehead.errors import ConfigError
 from rehead.model.config import Classifier, ViewConfig
+from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.views.bag import BagView
 from rehead.views.characters import CharactersView
@@ -35,7 +36,17 @@ def check_views(model: Model) -> None:
     if isinstance(model.head_config, Classifier):
         for config in model.head_config.views:
             view = make_view(model, config)
-            if (view.columns, view.sparse, view.terms) != (config.columns, config.sparse, config.terms):
-                raise ConfigError(
-                    f"view {config.name!r} has {view.columns} columns, but the head has {config.columns}."
-                )
+            for name in ("columns", "sparse", "terms"):
+                if (own := getattr(view, name)) != (given := getattr(config, name)):
+                    raise ConfigError(f"view {config.name!r} has {name}={own}, but the head has {name}={given}.")
+
+
+def damaged_statistics(model: Model) -> str | None:
+    """Say which of the statistics that a classifier's head keeps its views could not use; None if all is well."""
+    head = model.head
+    for config in head.config.views if isinstance(head, ClassifierHead) else ():
+        assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
+        tensors = dict(head.of(config.name).named_buffers())
+        if wrong := make_view(model, config).damaged_statistics(tensors):
+            return f"head.views.{config.name}.{wrong}"
+    return None

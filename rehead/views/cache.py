@@ -30,7 +30,7 @@ from rehead.views.encoded import EncodedTexts
 from rehead.views.view import Raw, View
 
 MEGABYTES = 2048
-VERSION = 1  # of the layout below
+VERSION = 2  # of the layout below, and of what views count
 ENTRY = re.compile(r"[0-9a-f]{64}|\.writing-\w+")  # names of directories that are ours
 USED = "used"  # an empty file, whose time says when the entry was last read
 

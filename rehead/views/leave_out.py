@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rehead.text.spans import Span
-from rehead.text.text_ngrams import normalised
+from rehead.text.spans import Span, normalised_places
 from rehead.views.rows import RowFinder, Rows
 
 if TYPE_CHECKING:
@@ -29,14 +28,14 @@ class Groups:
         self.token, self.group, self.count, self.words = token[first], group[first], count, words
 
     def normalised(self, text: str) -> tuple[str, Ints]:
-        """Normalise the text word by word; give it, and where each word is then, with its group: (words, 3)."""
-        parts, spans, length, last = [], [], 0, 0
-        for (begin, end), group in self.words:
-            parts += [" " if parts and begin > last else "", normalised(text[begin:end])]
-            begin, last = length + len(parts[-2]), end
-            length = begin + len(parts[-1])
-            spans.append((begin, length, group))
-        return "".join(parts), np.array(spans, np.int64).reshape(-1, 3)
+        """Normalise the text; give it, and where each word is then, with its group: (words, 3).
+
+        A word of which nothing is left, such as a mark that is composed with the word before, is not among them.
+        """
+        normal, places = normalised_places(text)
+        spans = np.array([(places[begin], places[end], group) for (begin, end), group in self.words], np.int64)
+        spans = spans.reshape(-1, 3)
+        return normal, spans[spans[:, 1] > spans[:, 0]]
 
     def at(self, places: Ints) -> Groups:
         """Give the groups of some of the tokens, in this order, as if these were the document."""

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rehead.model.config import ViewConfig
+from rehead.errors import ConfigError
+from rehead.model.config import ViewConfig, from_dict
 from rehead.model.model import Model
 from rehead.views.characters import CharactersView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
 from rehead.views.sparse_matrix import SparseMatrix
-from rehead.views.text_view import NoOptions, TextView, counts_without, load_keys
+from rehead.views.text_view import NoOptions, TextView, counts_without
 from rehead.views.view import DenseView, Raw, SparseView
-from rehead.views.vocabulary import to_floats
+from rehead.views.vocabulary import damaged_keys, from_floats, to_floats
 from rehead.views.words import WordsView
 
 if TYPE_CHECKING:
@@ -64,7 +65,10 @@ class LsaView(DenseView):
     @classmethod
     def from_config(cls, model: Model, config: ViewConfig) -> LsaView:
         """Make the view that a classifier's config describes; its vocabulary and table are among the statistics."""
-        return cls(model, NoOptions(**config.options), unit=config.unit, terms=config.terms, columns=config.columns)
+        if not config.terms:
+            raise ConfigError("view 'lsa' has terms=0: without n-grams there is nothing to read.")
+        options = from_dict(cls.Options, dict(config.options))
+        return cls(model, options, unit=config.unit, terms=config.terms, columns=config.columns)
 
     @property
     def columns(self) -> int:
@@ -113,8 +117,18 @@ class LsaView(DenseView):
         self.table = tensors["table"].cpu().numpy()
         first = int((kind == 0).sum())
         for each, some in zip(self.kinds, (slice(0, first), slice(first, None)), strict=True):
-            each.keys, each.scale = load_keys(keys[some], self.name), scale[some]
+            each.keys, each.scale = from_floats(keys[some].cpu().numpy()), scale[some]
             each.terms = len(each.keys)
+
+    def damaged_statistics(self, tensors: Mapping[str, torch.Tensor]) -> str | None:
+        """Find hashes that could not be looked up, or whose kind is not known."""
+        kind, keys = tensors["kind"].cpu().numpy(), tensors["keys"].cpu().numpy()
+        if not ((kind == 0) | (kind == 1)).all() or (np.diff(kind) < 0).any():
+            return "kind is not 0 for words and then 1 for characters"
+        for each in (0, 1):
+            if wrong := damaged_keys(keys[kind == each]):
+                return f"keys {wrong}"
+        return None
 
     def statistics(self) -> dict[str, Floats]:
         """Give the mean document, the vocabulary, its idf, and the directions."""
@@ -148,7 +162,8 @@ def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
     inner = matrix.double().T @ matrix.double()
     inner += 1e-10 * inner.diagonal().mean().clamp_min(1e-300) * torch.eye(len(inner), dtype=inner.dtype)
     factor = torch.linalg.cholesky(inner)
-    return torch.linalg.solve_triangular(factor, matrix.double().T, upper=False).T.float().contiguous()
+    solved: torch.Tensor = torch.linalg.solve_triangular(factor, matrix.double().T, upper=False)
+    return solved.T.float().contiguous()
 
 
 def principal_directions(matrix: Any, width: int) -> NDArray[np.float32]:  # noqa: ANN401 (a sparse matrix of scipy's)
@@ -158,8 +173,8 @@ def principal_directions(matrix: Any, width: int) -> NDArray[np.float32]:  # noq
     """
     random = np.random.RandomState(0)
     if matrix.nnz > ENTRIES:
-        rows = max(width, int(matrix.shape[0] * ENTRIES / matrix.nnz))
-        matrix = matrix[np.sort(random.permutation(matrix.shape[0])[:rows])]
+        sample = max(width, int(matrix.shape[0] * ENTRIES / matrix.nnz))
+        matrix = matrix[np.sort(random.permutation(matrix.shape[0])[:sample])]
     if not width:
         return np.zeros((matrix.shape[1], 0), np.float32)
     count = min(width + OVERSAMPLING, *matrix.shape)

@@ -71,8 +71,8 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
             scores = g.op("Mul", _token_scores(g, model.base, head.of("tokens"), g.op("Unsqueeze", ids, [0])), there)
         elif isinstance(view, TextView):
             values = _ngram_values(g, view, vocabulary)
-            weights = _aligned(view, vocabulary, _array(head.of(view.name).weight))
-            weight = g.lookup(f"{view.name}.weight", weights, view.kind)
+            aligned = _aligned(view, vocabulary, _array(head.of(view.name).weight))
+            weight = g.lookup(f"{view.name}.weight", aligned, _found(g, view.kind)[0])  # (n, K)
             scores = g.op("Squeeze", g.op("MatMul", g.op("Unsqueeze", values, [0]), weight), [0])
         elif isinstance(view, LsaView):
             scores = _lsa_scores(g, head.of(view.name), view, vocabulary)
@@ -100,10 +100,20 @@ def _aligned(view: TextView, vocabulary: Vocabulary, values: NDArray[np.float32]
     return found
 
 
+def _found(g: Graph, kind: str) -> tuple[str, str]:
+    """Which n-grams a text has, and their counts, with one that counts nothing: (n + 1), (n + 1).
+
+    A text may have none; but onnxruntime's sum over an empty axis has no element, where the specification has a zero.
+    """
+    places, counts = g.op("Concat", kind, [0], axis=0), g.op("Concat", f"{kind}_counts", np.zeros(1, F32), axis=0)
+    return places, counts
+
+
 def _ngram_values(g: Graph, view: TextView, vocabulary: Vocabulary, name: str = "") -> str:
     """Weight the n-grams that a text has by idf, and bring them to unit length: (n,)."""
     idf = g.constant(_aligned(view, vocabulary, np.asarray(view.scale, F32)), f"{name or view.name}.idf")
-    return _unit(g, g.op("Mul", g.op("Gather", idf, view.kind), f"{view.kind}_counts"))
+    places, counts = _found(g, view.kind)
+    return _unit(g, g.op("Mul", g.op("Gather", idf, places), counts))
 
 
 def _lsa_scores(g: Graph, part: ViewHead, view: LsaView, vocabulary: Vocabulary) -> str:
@@ -112,7 +122,7 @@ def _lsa_scores(g: Graph, part: ViewHead, view: LsaView, vocabulary: Vocabulary)
     for kind in view.kinds:
         values = _ngram_values(g, kind, vocabulary, f"lsa.{kind.kind}")
         own = view.table[begin : begin + kind.terms]
-        rows = g.lookup(f"lsa.{kind.kind}.table", _aligned(kind, vocabulary, own), kind.kind)  # (n, R)
+        rows = g.lookup(f"lsa.{kind.kind}.table", _aligned(kind, vocabulary, own), _found(g, kind.kind)[0])  # (n, R)
         vectors.append(g.op("MatMul", g.op("Unsqueeze", values, [0]), rows))
         begin += kind.terms
     vector = g.op("Add", *vectors)  # (1, R)

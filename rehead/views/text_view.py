@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from rehead.errors import DamagedError
-from rehead.model.config import ViewConfig
+from rehead.model.config import ViewConfig, from_dict
 from rehead.model.model import Model
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
 from rehead.views.view import Raw, SparseView
-from rehead.views.vocabulary import count_ngrams, find_keys, from_floats, learn_vocabulary, to_floats
+from rehead.views.vocabulary import count_ngrams, damaged_keys, find_keys, from_floats, learn_vocabulary, to_floats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +53,7 @@ class TextView(SparseView):
     @classmethod
     def from_config(cls, model: Model, config: ViewConfig) -> TextView:
         """Make the view that a classifier's config describes; its vocabulary is among the statistics."""
-        return cls(model, NoOptions(**config.options), unit=config.unit, terms=config.terms)
+        return cls(model, from_dict(cls.Options, dict(config.options)), unit=config.unit, terms=config.terms)
 
     def ngrams(self, texts: EncodedTexts) -> TextNgrams:
         """Find the n-grams of texts."""
@@ -96,7 +95,12 @@ class TextView(SparseView):
     def load_statistics(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take the vocabulary and its idf."""
         super().load_statistics(tensors)
-        self.keys = load_keys(tensors["keys"], self.name)
+        self.keys = from_floats(tensors["keys"].cpu().numpy())
+
+    def damaged_statistics(self, tensors: Mapping[str, torch.Tensor]) -> str | None:
+        """Find hashes that could not be looked up."""
+        wrong = damaged_keys(tensors["keys"].cpu().numpy())
+        return f"keys {wrong}" if wrong else None
 
     def statistics(self) -> dict[str, Floats]:
         """Give the vocabulary and its idf."""
@@ -110,14 +114,6 @@ class TextView(SparseView):
         features = self.transform(Raw(matrix, np.arange(matrix.shape[0]), matrix.shape[0]))
         scores: Floats = features @ weight.astype(np.float64)
         return scores
-
-
-def load_keys(tensor: torch.Tensor, name: str) -> Ints:
-    """Read a vocabulary from a run, and refuse one that could not be looked up in."""
-    keys = from_floats(tensor.cpu().numpy())
-    if (np.diff(keys) <= 0).any():
-        raise DamagedError(f"head.views.{name}.keys is not in ascending order. Restore the run from a copy.")
-    return keys
 
 
 def counts_without(

@@ -1,6 +1,6 @@
 """A view: one way of reading a document, which turns texts into features for a linear classifier.
 
-    view.learn(texts)              what can be learnt from all text at hand: its vocabulary, its axes
+    view.learn(texts)              what can be learnt from all text at hand, if anything: a vocabulary, principal axes
     raw = view.read(texts)         what the view sees of each text; the expensive part, cached on disk (`views.cache`)
     view.fit(raw)                  statistics that features are scaled by: those of the base's unlabelled text, if known
     features = view.transform(raw)   (texts, columns), dense or sparse: what the linear head multiplies
@@ -111,6 +111,10 @@ class View(ABC):
     def load_statistics(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take the statistics that a classifier's head has kept."""
 
+    def damaged_statistics(self, tensors: Mapping[str, torch.Tensor]) -> str | None:
+        """Say what is wrong with statistics that are of the right shapes and finite; None if nothing is."""
+        return None
+
     @abstractmethod
     def statistics(self) -> dict[str, Floats]:
         """Give the statistics that a classifier's head keeps, by the names of its tensors."""
@@ -157,7 +161,7 @@ class DenseView(View):
     def _fit(self, mean: Floats, covariance: Floats) -> None:
         variances, axes = np.linalg.eigh(covariance)
         deviations = np.sqrt(np.maximum(variances[::-1], 0))
-        widest = deviations[0]
+        widest = deviations.max(initial=0.0)
         self.shift, self.components = mean, axes[:, ::-1]
         self.deviations = np.maximum(deviations / max(widest, 1e-300), 1e-3) if widest > 0 else np.ones_like(deviations)
 

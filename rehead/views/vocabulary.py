@@ -102,6 +102,15 @@ def from_floats(pairs: NDArray[np.float32]) -> Ints:
     return found
 
 
+def damaged_keys(pairs: NDArray[np.float32]) -> str | None:
+    """Say what is wrong with hashes as a run holds them (V, 2); None if nothing is."""
+    if not ((pairs >= 0) & (pairs < 1 << HALF) & (pairs == np.floor(pairs))).all():
+        return f"holds numbers that are no halves of hashes: whole numbers from 0 to {(1 << HALF) - 1:,}"
+    if (np.diff(from_floats(pairs)) <= 0).any():
+        return "is not in ascending order"
+    return None
+
+
 def _distinct(keys: Ints, document: Ints) -> tuple[Ints, Ints]:
     """Give each key of a document once."""
     order = np.lexsort((keys, document))

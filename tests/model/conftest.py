@@ -41,16 +41,16 @@ def classifier_of(
     *,
     view: str | None = None,
     unit: bool = False,
-    words: bool = False,
+    tokens: bool = False,
     multilabel: bool = False,
     dropout: float = 0.0,
     **options: Any,
 ) -> Classifier:
-    """Describe a classifier on the view that the base reads, or the one named, with exact words beside it or not."""
+    """Describe a classifier on the view that the base reads, or the one named, with tokens beside it or not."""
     name = str(config.reads) if view is None else view
     views = [ViewConfig(name=name, columns=config.nhid, unit=unit, options=options)]
-    if words:
-        views.append(ViewConfig(name="words", columns=config.ntokens + config.nbuckets, sparse=True, unit=True))
+    if tokens:
+        views.append(ViewConfig(name="tokens", columns=config.ntokens + config.nbuckets, sparse=True, unit=True))
     return Classifier(classes=classes, views=tuple(views), multilabel=multilabel, dropout=dropout)
 
 

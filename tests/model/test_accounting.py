@@ -82,7 +82,7 @@ configs = st.builds(
     bias=st.booleans(),
 )
 heads = st.fixed_dictionaries(
-    {"classes": st.integers(2, 1000), "unit": st.booleans(), "words": st.booleans(), "multilabel": st.booleans()}
+    {"classes": st.integers(2, 1000), "unit": st.booleans(), "tokens": st.booleans(), "multilabel": st.booleans()}
 )
 
 
@@ -93,11 +93,11 @@ def test_any_configuration_equals_its_live_module(config: ModelConfig, head: dic
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
-def test_words_are_a_weight_for_each_row_and_class(name: str) -> None:
+def test_tokens_are_a_weight_for_each_row_and_class(name: str) -> None:
     config = miniature(name)
-    with_words, without = (account(config, classifier_of(config, 3, words=words)) for words in (True, False))
+    with_tokens, without = (account(config, classifier_of(config, 3, tokens=tokens)) for tokens in (True, False))
     rows = config.ntokens + config.nbuckets
-    assert with_words.total("classifier") - without.total("classifier") == 3 * rows
+    assert with_tokens.total("classifier") - without.total("classifier") == 3 * rows
 
 
 def test_the_check_sees_a_difference() -> None:

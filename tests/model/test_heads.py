@@ -75,7 +75,7 @@ def test_dropout_of_the_head_is_on_in_training() -> None:
 def test_a_head_on_directions_by_hand() -> None:
     torch.manual_seed(0)
     config = miniature("bag")
-    head = ClassifierHead(config, classifier_of(config, unit=True, words=True))
+    head = ClassifierHead(config, classifier_of(config, unit=True, tokens=True))
     part, vectors = head.of("bag"), torch.randn(3, 16)
     assert part.shift is not None
     part.shift.normal_()
@@ -84,8 +84,8 @@ def test_a_head_on_directions_by_hand() -> None:
     torch.testing.assert_close(unit_vectors(vectors, part.shift), torch.from_numpy(expected))
     with torch.no_grad():
         torch.testing.assert_close(head(vectors), torch.from_numpy(expected) @ part.weight.T + head.bias)
-    assert head.of("words").weight.shape == (50 + 64, 2), "a row for each feature, so that few are read"
-    assert head.of("words").shift is None
+    assert head.of("tokens").weight.shape == (50 + 64, 2), "a row for each feature, so that few are read"
+    assert head.of("tokens").shift is None
     assert part.scale is None
 
 

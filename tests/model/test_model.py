@@ -89,11 +89,11 @@ def test_a_head_reads_the_way_it_was_described() -> None:
         assert torch.equal(model(ids), model(ids, causal=False))
 
 
-@pytest.mark.parametrize("words", [True, False])
-def test_a_classifier_that_reads_more_than_hidden_states_is_not_called(words: bool) -> None:
+@pytest.mark.parametrize("tokens", [True, False])
+def test_a_classifier_that_reads_more_than_hidden_states_is_not_called(tokens: bool) -> None:
     config = miniature("small")
-    head = classifier_of(config, words=True) if words else classifier_of(config, view="bag")
-    with pytest.raises(ConfigError, match=r"words|bag"):
+    head = classifier_of(config, tokens=True) if tokens else classifier_of(config, view="bag")
+    with pytest.raises(ConfigError, match=r"tokens|bag"):
         Model(config, head)(torch.zeros(1, 3, dtype=torch.long))
 
 

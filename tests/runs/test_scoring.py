@@ -36,11 +36,11 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
     "vectors": ("bag", {}),
     "sums per token": ("bag", {"distinct": False}),
     "directions": ("bag", {"unit": True}),
-    "directions and words": ("bag", {"unit": True, "words": True}),
-    "bag under layers": ("small", {"view": "bag", "unit": True, "words": True}),
+    "directions and tokens": ("bag", {"unit": True, "tokens": True}),
+    "bag under layers": ("small", {"view": "bag", "unit": True, "tokens": True}),
     "hidden states": ("small", {"pooling": "mean"}),
-    "directions of hidden states": ("small", {"unit": True, "words": True}),
-    "last and words": ("lab", {"pooling": "last", "causal": True, "words": True}),
+    "directions of hidden states": ("small", {"unit": True, "tokens": True}),
+    "last and tokens": ("lab", {"pooling": "last", "causal": True, "tokens": True}),
     "last, as a direction": ("lab", {"pooling": "last", "unit": True}),
 }
 
@@ -77,7 +77,7 @@ def test_scored_together_or_spelt_out_it_is_the_same(kind: str) -> None:
     np.testing.assert_allclose(np.concatenate(in_groups), expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("kind", ["directions and words", "directions of hidden states"])
+@pytest.mark.parametrize("kind", ["directions and tokens", "directions of hidden states"])
 def test_a_head_scores_the_same_when_it_comes_back(kind: str, tmp_path: Path) -> None:
     name, dials = HEADS[kind]
     made = living(miniature(name), classifier_of(miniature(name), 3, **dials))
@@ -106,15 +106,15 @@ def test_windows_are_averaged_and_other_rules_cut() -> None:
         np.testing.assert_allclose(score_texts(made, EncodedTexts(ids=[ids]))[0], expected, atol=2e-5)
 
 
-def test_directions_of_layers_are_of_whole_documents_and_words_are_too() -> None:
+def test_directions_of_layers_are_of_whole_documents_and_tokens_are_too() -> None:
     config = miniature("small")
     ids = np.random.RandomState(1).randint(3, 50, 25)
-    made = living(config, classifier_of(config, unit=True, words=True, max_length=10))
+    made = living(config, classifier_of(config, unit=True, tokens=True, max_length=10))
     head = made.head
     assert isinstance(head, ClassifierHead)
     part = head.of("layers")
     assert part.shift is not None
-    words = scores(made, ids)  # of the document read at once; its vector is replaced below
+    whole = scores(made, ids)  # of the document read at once; its vector is replaced below
     states = np.concatenate([hidden(made, ids[at : at + 10], causal=False) for at in (0, 10, 20)])
 
     def direction(vector: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ def test_directions_of_layers_are_of_whole_documents_and_words_are_too() -> None
         apart = vector - part.shift.numpy()
         return part.weight.detach().numpy() @ (apart / np.sqrt((apart**2).sum()))
 
-    expected = words - direction(hidden(made, ids, causal=False).mean(0)) + direction(states.mean(0))
+    expected = whole - direction(hidden(made, ids, causal=False).mean(0)) + direction(states.mean(0))
     np.testing.assert_allclose(score_texts(made, EncodedTexts(ids=[ids]))[0], expected, atol=2e-5)
 
 

@@ -17,22 +17,22 @@ from tests.finetune.sets import multilabel, reviews
 
 BAG: dict[str, Any] = {"name": "bag"}
 LAYERS: dict[str, Any] = {"name": "layers", "pooling": "mean", "causal": False}
-WORDS: dict[str, Any] = {"name": "words"}
+TOKENS: dict[str, Any] = {"name": "tokens"}
 SUMS: dict[str, Any] = {**BAG, "distinct": False}
 
 # What a classifier may be made of: the preset, its views with their options, and what else the head has.
 KINDS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "distinct": ("bag", [{**BAG, "unit": True}], {}),
-    "distinct, words": ("bag", [{**BAG, "unit": True}, WORDS], {}),
-    "words in windows": ("bag", [{**BAG, "max_length": 7, "long": "windows"}, WORDS], {}),
+    "distinct, tokens": ("bag", [{**BAG, "unit": True}, TOKENS], {}),
+    "tokens in windows": ("bag", [{**BAG, "max_length": 7, "long": "windows"}, TOKENS], {}),
     "bag": ("bag", [SUMS], {}),
-    "bag, multilabel": ("bag", [SUMS, WORDS], {"multilabel": True}),
+    "bag, multilabel": ("bag", [SUMS, TOKENS], {"multilabel": True}),
     "bag, head and tail": ("bag", [{**SUMS, "max_length": 7, "long": "head+tail"}], {}),
-    "words alone": ("bag", [WORDS], {}),
-    "bag under layers": ("small", [{**BAG, "unit": True, "long": "head+tail"}, WORDS], {}),
+    "tokens alone": ("bag", [TOKENS], {}),
+    "bag under layers": ("small", [{**BAG, "unit": True, "long": "head+tail"}, TOKENS], {}),
     "layers": ("small", [{**LAYERS, "max_length": 9}], {}),
     "layers, whole direction": ("small", [{**LAYERS, "max_length": 9, "unit": True}], {}),
-    "layers, words": ("small", [{**LAYERS, "max_length": 9, "long": "tail", "unit": True}, WORDS], {}),
+    "layers, tokens": ("small", [{**LAYERS, "max_length": 9, "long": "tail", "unit": True}, TOKENS], {}),
     "layers and bag": ("small", [{**LAYERS, "max_length": 9, "unit": True}, {**BAG, "unit": True}], {}),
     "layers, head": ("small", [{**LAYERS, "max_length": 9, "long": "head"}], {}),
     "lab, mean": ("lab", [{**LAYERS, "causal": True, "max_length": 9, "long": "head+tail"}], {}),
@@ -94,6 +94,6 @@ def classifier(kind: str) -> Run:
 
 def view(config: ModelConfig, name: str, *, unit: bool = False, **options: Any) -> ViewConfig:
     """Describe a view of a base."""
-    if name == "words":
+    if name == "tokens":
         return ViewConfig(name=name, columns=config.ntokens + config.nbuckets, sparse=True)
     return ViewConfig(name=name, columns=config.nhid, unit=unit, options=options)

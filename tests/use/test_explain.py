@@ -39,8 +39,8 @@ def test_without_layers_a_weight_is_what_the_log_odds_lose_without_the_word(kind
     assert found.words[0].weight == pytest.approx(np.log(whole / (1 - whole)) - np.log(left / (1 - left)), abs=1e-3)
 
 
-def test_layers_weigh_a_word_by_its_place_and_exact_words_by_all_its_places() -> None:
-    labeller = Labeller.of(classifier("layers, words"))
+def test_layers_weigh_a_word_by_its_place_and_tokens_by_all_its_places() -> None:
+    labeller = Labeller.of(classifier("layers, tokens"))
     run, text, good = labeller.run, "good film, good", 2
     [found] = explain(labeller, [text], label="good")
     assert run.tokenizer is not None
@@ -60,13 +60,13 @@ def test_layers_weigh_a_word_by_its_place_and_exact_words_by_all_its_places() ->
         return float(log_odds_drop(scores + left - left[0], good, multilabel=False)[0])
 
     first, last = found.words[0], found.words[-1]
-    assert first.weight == pytest.approx(lost([0], "layers") + lost([0, 3], "words") / 2, abs=1e-4)
-    assert last.weight == pytest.approx(lost([3], "layers") + lost([0, 3], "words") / 2, abs=1e-4)
+    assert first.weight == pytest.approx(lost([0], "layers") + lost([0, 3], "tokens") / 2, abs=1e-4)
+    assert last.weight == pytest.approx(lost([3], "layers") + lost([0, 3], "tokens") / 2, abs=1e-4)
     assert first.weight != pytest.approx(last.weight, abs=1e-3)
 
 
 def test_the_label_is_the_likeliest_unless_one_is_named() -> None:
-    labeller = Labeller.of(classifier("distinct, words"))
+    labeller = Labeller.of(classifier("distinct, tokens"))
     for each, row in zip(explain(labeller, TEXTS), labeller.probabilities(TEXTS), strict=True):
         assert each.label == labeller.names[int(row.argmax())]
     for each, row in zip(explain(labeller, TEXTS, label="fair"), labeller.probabilities(TEXTS), strict=True):
@@ -86,7 +86,7 @@ def test_of_several_labels_it_is_the_likeliest_that_is_given() -> None:
 
 
 def test_repeated_words_share_what_they_do() -> None:
-    labeller = Labeller.of(classifier("distinct, words"))
+    labeller = Labeller.of(classifier("distinct, tokens"))
     [found] = explain(labeller, ["Great film, great story"])
     weights = {found.text[each.begin : each.end]: each.weight for each in found.words}
     assert weights["Great"] == weights["great"] != 0

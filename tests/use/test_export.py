@@ -16,25 +16,35 @@ import torch
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.targets import targets
-from rehead.model.config import preset
+from rehead.model.config import Classifier, preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, load, save
-from rehead.runs.scoring import class_logits, class_probabilities, encoded_probabilities, open_views
+from rehead.runs.scoring import (
+    class_logits,
+    class_probabilities,
+    classifier_head,
+    encoded_probabilities,
+    open_views,
+)
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
+from rehead.views.lsa import LsaView
 from tests.model.conftest import miniature
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.conftest import trained
+from tests.use.text_classifiers import KINDS as TEXT_KINDS
+from tests.use.text_classifiers import TEXTS as SCRIPTS_AND_MORE
+from tests.use.text_classifiers import learn_views, text_classifier
 from tests.use.trained import layered_classifier, linear_classifier, split
 
 onnx = pytest.importorskip("onnx", reason="the extra `export` is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `export` is not installed")
 
 from rehead.use.export import folder  # noqa: E402 (needs onnx)
-from rehead.use.export.folder import NAMES, export_run  # noqa: E402
+from rehead.use.export.folder import NAMES, export_run, text_inputs  # noqa: E402
 from rehead.views.onnx_graph import MATRIX_MAX, Graph, quantize  # noqa: E402
-from rehead.views.onnx_network import classifier_graph, language_model_graph  # noqa: E402
+from rehead.views.onnx_network import classifier_graph, language_model_graph, text_vocabulary  # noqa: E402
 
 # A document for each length around the windows of the classifiers, and some that are far longer.
 LENGTHS = [0, 1, 2, 3, 6, 7, 8, 9, 10, 13, 14, 15, 17, 18, 19, 27, 28, 60, 201]
@@ -46,12 +56,16 @@ def session(model: Any) -> Any:
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def answers(run: Run, ids: list[Any], *, int8: bool = False) -> np.ndarray[Any, Any]:
-    """Probabilities of documents, one by one, out of the graph."""
-    model = classifier_graph(run.model, open_views(run.model), int8=int8)
+def answers(run: Run, ids: list[Any], *, texts: list[str] | None = None, int8: bool = False) -> np.ndarray[Any, Any]:
+    """Probabilities of documents, one by one, out of the graph; their texts, too, where views read these."""
+    views = open_views(run.model)
+    model = classifier_graph(run.model, views, int8=int8)
     onnx.checker.check_model(model, full_check=True)
-    opened = session(model)
-    return np.stack([opened.run(["probabilities"], {"ids": each})[0] for each in ids])
+    opened, vocabulary = session(model), text_vocabulary(views)
+    inputs = [{"ids": each} for each in ids]
+    for given, text in zip(inputs, texts or [], strict=False):
+        given |= text_inputs(EncodedTexts([text]), vocabulary)
+    return np.stack([opened.run(["probabilities"], given)[0] for given in inputs])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,10 +82,62 @@ def test_every_kind_of_classifier_answers_as_torch_does(kind: str) -> None:
 
 
 def test_texts_are_read_as_we_read_them() -> None:
-    run = classifier("distinct, words")
+    run = classifier("distinct, tokens")
     assert run.tokenizer is not None
     found = answers(run, EncodedTexts(TEXTS, run.tokenizer).ids)
     assert found == pytest.approx(class_probabilities(run, TEXTS), abs=1e-6)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_views_of_the_text_answer_as_torch_does(kind: str, multilabel: bool) -> None:
+    """Any script, an empty text, and one without any known n-gram among them."""
+    run = text_classifier(kind, multilabel=multilabel)
+    ids = EncodedTexts(SCRIPTS_AND_MORE, run.tokenizer).ids
+    expected = class_probabilities(run, SCRIPTS_AND_MORE)
+    found = answers(run, ids, texts=SCRIPTS_AND_MORE)
+    assert np.abs(found - expected).max() < 1e-5
+    assert np.ptp(found, 0).max() > 0.1
+    rough = answers(run, ids, texts=SCRIPTS_AND_MORE, int8=True)
+    assert 0 < np.abs(rough - expected).max() < 0.05
+
+
+def test_inputs_are_those_ngrams_that_some_view_knows() -> None:
+    """Words that two views count are looked up once."""
+    views = open_views(text_classifier("all").model)
+    vocabulary = text_vocabulary(views)
+    assert list(vocabulary) == ["words", "characters"]
+    for keys in vocabulary.values():
+        assert (np.diff(keys) > 0).all()
+    alone = text_vocabulary(open_views(text_classifier("words").model))
+    assert list(alone) == ["words"]
+    assert np.isin(alone["words"], vocabulary["words"]).all()
+    assert text_vocabulary(open_views(classifier("distinct, tokens").model)) == {}
+    empty = text_inputs(EncodedTexts(["XQ 0x7f"]), alone)
+    assert [len(each) for each in empty.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("only", ["words", "characters"])
+def test_lsa_with_one_kind_of_ngrams_alone(only: str) -> None:
+    """Where texts share no words, or words but no other n-grams, one half of the table has no rows."""
+    texts = {"words": [*"abcdefgh"] * 2, "characters": ["xab1", "yab2", "zab3"]}[only]
+    run = text_classifier("lsa")
+    model = Model(run.model.config)
+    [view] = learn_views(model, ["lsa"], texts)
+    assert isinstance(view, LsaView)
+    if only == "words":
+        view.kinds[1].keep(np.zeros(0, np.int64))
+        view.table, view.terms = view.table[: view.kinds[0].terms], view.kinds[0].terms
+    assert [bool(kind.terms) for kind in view.kinds] == [only == "words", only == "characters"]
+    model.replace_head(Classifier(classes=3, views=(view.config(),)))
+    head = classifier_head(model)
+    with torch.no_grad():
+        head.of("lsa").weight.normal_()
+        for name, values in view.statistics().items():
+            head.of("lsa").get_buffer(name).copy_(torch.from_numpy(values))
+    made, asked = Run(model.eval(), run.tokenizer, run.labels), [*texts, "", "qqq"]
+    found = answers(made, EncodedTexts(asked, run.tokenizer).ids, texts=asked)
+    assert found == pytest.approx(class_probabilities(made, asked), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +199,20 @@ import runpy, sys
 
 class Refused:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "rehead", "onnx", "sklearn", "scipy", "safetensors", "rich"):
+        if name.partition(".")[0] in ("torch", "rehead", "onnx", "sklearn", "scipy", "safetensors", "rich", "pandas"):
             raise ImportError(f"{name} is not to be had here")
 
 sys.meta_path.insert(0, Refused())
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+
+
+OF_TEXT = {"vocabulary.npz", "text_ngrams.py"}  # only if the classifier reads the text itself
+
+
+def names(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
 
 
 def alone(out: Path, *texts: str, given: str | None = None) -> list[Any]:
@@ -156,7 +229,7 @@ def test_the_folder_needs_nothing_of_us(kind: str, tmp_path: Path, capsys: pytes
     assert main(["export", str(tmp_path / "run"), "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "classifier as onnx" in said
-    assert sorted(each.name for each in out.iterdir()) == sorted(set(NAMES) - {"model.onnx.data"})
+    assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
     texts = [*TEXTS, "a </s> [MASK] <pad> film", "café 👍🏽 映画 \u2028 x", "x" * 3000]
     labeller = Labeller.open(tmp_path / "run")
     expected = labeller.probabilities([text for text in texts if text])
@@ -168,10 +241,50 @@ def test_the_folder_needs_nothing_of_us(kind: str, tmp_path: Path, capsys: pytes
     assert np.array([list(each["probabilities"].values()) for each in found]) == pytest.approx(expected, abs=1e-4)
     assert [tuple(each["labels"]) for each in found] == labeller.labels(expected)
     assert alone(out, given="good film\n\n \t\nawful\n") == [found[0], blank, blank, found[2]]
-    assert len((out / "predict.py").read_text(encoding="utf-8").splitlines()) <= 36
+    assert len((out / "predict.py").read_text(encoding="utf-8").splitlines()) <= 60
     about = json.loads((out / "model.json").read_text(encoding="utf-8"))
     assert about["labels"] == labeller.names
     assert about["what"] == "classifier"
+
+
+@pytest.mark.parametrize("kind", ["onnx", "onnx-int8"])
+def test_the_folder_of_a_classifier_that_reads_text_needs_nothing_of_us_either(kind: Any, tmp_path: Path) -> None:
+    run, out = text_classifier("all"), tmp_path / "out"
+    done = export_run(run, out, kind)
+    assert done.difference < (1e-5 if kind == "onnx" else 0.1)
+    assert names(out) == set(NAMES) - {"model.onnx.data"}
+    texts = [each for each in SCRIPTS_AND_MORE if each.strip()]
+    found = alone(out, given="\n".join([*texts, "", " \t"]))
+    assert found[-2:] == [{"labels": None, "probabilities": None}] * 2
+    given = np.array([list(each["probabilities"].values()) for each in found[:-2]])
+    assert given == pytest.approx(class_probabilities(run, texts), abs=1e-4 if kind == "onnx" else 0.05)
+    about = json.loads((out / "model.json").read_text(encoding="utf-8"))
+    assert list(about["inputs"]) == ["ids", "words", "words_counts", "characters", "characters_counts"]
+    readme = (out / "README.md").read_text(encoding="utf-8")
+    assert all(name in readme for name in OF_TEXT)
+    kept = np.load(out / "vocabulary.npz", allow_pickle=False)
+    assert {name: each.dtype for name, each in kept.items()} == {"words": np.int64, "characters": np.int64}
+    # An export of another classifier in its place leaves nothing of it.
+    save(classifier("bag"), tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(out), "--overwrite"]) == 0
+    assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
+    assert not any(name in (out / "README.md").read_text(encoding="utf-8") for name in OF_TEXT)
+
+
+def test_the_program_can_be_imported_from_elsewhere(tmp_path: Path) -> None:
+    run = text_classifier("words")
+    export_run(run, tmp_path / "out")
+    code = f"""
+import importlib.util
+found = importlib.util.spec_from_file_location("predict", {str(tmp_path / "out" / "predict.py")!r})
+program = importlib.util.module_from_spec(found)
+found.loader.exec_module(program)
+print(*next(program.predict(["a great film"]))["probabilities"].values())
+"""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = class_probabilities(run, ["a great film"])[0]
+    assert [float(each) for each in done.stdout.split()] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_model_that_writes_says_how_a_text_goes_on(tmp_path: Path) -> None:
@@ -224,7 +337,7 @@ def test_weights_beyond_two_gigabytes_stand_beside(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(folder, "MAX_FILE_BYTES", 1000)
     run = classifier("layers")
     export_run(run, tmp_path / "out")
-    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == sorted(NAMES)
+    assert names(tmp_path / "out") == set(NAMES) - OF_TEXT
     [found] = alone(tmp_path / "out", "good film")
     assert list(found["probabilities"].values()) == pytest.approx(class_probabilities(run, ["good film"])[0], abs=1e-4)
 
@@ -301,9 +414,9 @@ def test_a_product_of_whole_numbers_is_near_that_of_others() -> None:
 
 def test_exported_is_what_was_loaded(tmp_path: Path) -> None:
     """Through the disk and back: what counts is the run that users have."""
-    save(classifier("layers, words"), tmp_path / "run")
+    save(classifier("layers, tokens"), tmp_path / "run")
     run = load(tmp_path / "run")
     done = export_run(run, tmp_path / "out")
     assert done.difference < 1e-5
     assert done.size == (tmp_path / "out" / "model.onnx").stat().st_size
-    assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, words"), TEXTS))
+    assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, tokens"), TEXTS))

@@ -20,7 +20,7 @@ from rehead.text.documents import Document
 from rehead.text.tokenizer import Tokenizer
 from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import neural_view
-from rehead.views.words import WordsOptions, WordsView
+from rehead.views.tokens import TokensOptions, TokensView
 
 SIZES = {"rotten-tomatoes": (1600, 2000, 1 << 12), "imdb": (4000, 8000, 1 << 17)}  # examples, tokens, n-grams
 
@@ -42,15 +42,15 @@ def words_of_reviews(name: str = "rotten-tomatoes") -> Tokenizer:
 
 @functools.cache
 def linear_classifier(name: str = "rotten-tomatoes") -> Run:
-    """Directions and exact words, as a frozen base has them, without the search for settings."""
+    """Directions and tokens, as a frozen base has them, without the search for settings."""
     train, tokenizer = split(name).train, words_of_reviews(name)
     torch.manual_seed(0)
     shape = preset("bag", nhid=16, nbuckets=SIZES[name][2], ntokens=tokenizer.vocab_size)
     base = Run(Model(shape).eval(), tokenizer)
-    views = [neural_view(base.model), WordsView(base.model, WordsOptions())]
+    views = [neural_view(base.model), TokensView(base.model, TokensOptions())]
     truth = targets(train, train.names, multilabel=False)
     examples = read_examples(base, views, train.texts, truth, 2, balanced=False)
-    linear = fit_average(examples, [{"power": 1.0, "words": 4.0, "C": 100.0}])
+    linear = fit_average(examples, [{"power": 1.0, "bag": 1.0, "tokens": 1.0, "alpha": 1.0, "temperature": 0.1}])
     return build_linear(base, examples, linear, train)
 
 

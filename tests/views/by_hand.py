@@ -97,7 +97,7 @@ def scores(made: Model, ids: Ints) -> Floats:
     for view in head.config.views:
         part, options = head.of(view.name), view.options
         weight = part.weight.detach().double().numpy()
-        if view.name == "words":
+        if view.name == "tokens":
             rows = distinct(made, ids)
             assert part.scale is not None
             idf = part.scale.double().numpy()[rows]

@@ -21,8 +21,8 @@ from rehead.text.tokenizer import Tokenizer
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.cache import cache_directory, read_cached
 from rehead.views.encoded import EncodedTexts
+from rehead.views.tokens import TokensOptions, TokensView
 from rehead.views.view import Raw, View
-from rehead.views.words import WordsOptions, WordsView
 from tests.model.conftest import alive, miniature
 
 TEXTS = ["good film", "", "a bad film and a bad one", "good"]
@@ -38,7 +38,7 @@ def tokenizer() -> Tokenizer:
 
 def view(kind: str = "bag", **options: Any) -> View:
     model = alive(miniature("bag"))
-    return WordsView(model, WordsOptions()) if kind == "words" else BagView(model, BagOptions(**options))
+    return TokensView(model, TokensOptions()) if kind == "tokens" else BagView(model, BagOptions(**options))
 
 
 class Reads:
@@ -46,7 +46,7 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for kind in (BagView, WordsView):
+        for kind in (BagView, TokensView):
             monkeypatch.setattr(kind, "read", self._counted(kind.read))
 
     def _counted(self, read: Callable[[Any, EncodedTexts], Raw]) -> Callable[[Any, EncodedTexts], Raw]:
@@ -81,7 +81,7 @@ def entries(root: Path) -> list[Path]:
     return sorted(root.iterdir()) if root.exists() else []
 
 
-@pytest.mark.parametrize("kind", ["bag", "words"])
+@pytest.mark.parametrize("kind", ["bag", "tokens"])
 def test_the_second_time_nothing_is_read(kind: str, root: Path, reads: Reads) -> None:
     first, second = get(view(kind)), get(view(kind))
     assert reads.count == 1
@@ -112,7 +112,7 @@ def test_what_decides_the_features_decides_the_entry(root: Path, reads: Reads) -
         lambda: get(view(distinct=False)),
         lambda: get(view(max_length=2)),
         lambda: get(view(max_length=2, long="tail")),
-        lambda: get(view("words")),
+        lambda: get(view("tokens")),
     ]
     for count, change in enumerate(changes, 1):
         change()
@@ -132,10 +132,10 @@ def test_pieces_come_back_as_pieces(root: Path, reads: Reads) -> None:
 
 def test_counts_come_back_as_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparse view need not be one of ones."""
-    made, calls = view("words"), []
+    made, calls = view("tokens"), []
     counts = sparse.csr_matrix(np.array([[0, 2, 0.5], [0, 0, 0], [1, 0, 0], [0, 0, 3]], np.float32))
-    monkeypatch.setattr(WordsView, "columns", 3)
-    monkeypatch.setattr(WordsView, "read", lambda *_: calls.append(1) or Raw(counts, np.arange(4), 4))
+    monkeypatch.setattr(TokensView, "columns", 3)
+    monkeypatch.setattr(TokensView, "read", lambda *_: calls.append(1) or Raw(counts, np.arange(4), 4))
     for _ in range(2):
         np.testing.assert_array_equal(dense(get(made)), counts.toarray())
     assert len(calls) == 1
@@ -184,7 +184,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["bag", "words"])
+@pytest.mark.parametrize("kind", ["bag", "tokens"])
 @pytest.mark.parametrize("damage", list(DAMAGE))
 def test_a_damaged_entry_is_read_anew(kind: str, damage: str, root: Path, reads: Reads) -> None:
     expected = dense(get(view(kind)))

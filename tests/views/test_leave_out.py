@@ -19,8 +19,8 @@ from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.layers import LayersView
 from rehead.views.leave_out import Groups
+from rehead.views.tokens import TokensView
 from rehead.views.view import View
-from rehead.views.words import WordsView
 from tests.use.classifiers import KINDS, TEXTS, WITHOUT_LAYERS, classifier
 
 Array = np.ndarray[Any, Any]
@@ -79,9 +79,9 @@ def bag_reference(run: Run, view: BagView, left: Array) -> Array:
     return score_vectors(run, view, torch.stack(vectors))
 
 
-def words_reference(run: Run, left: Array) -> Array:
+def tokens_reference(run: Run, left: Array) -> Array:
     """Add up the weights of the distinct rows that are left, times idf, at unit length."""
-    head, rows = classifier_head(run.model).of("words"), sorted(set(rows_left(run.model, left.tolist())))
+    head, rows = classifier_head(run.model).of("tokens"), sorted(set(rows_left(run.model, left.tolist())))
     assert head.scale is not None
     idf = head.scale[rows]
     length = idf.square().sum().sqrt().clamp_min(1e-12)
@@ -132,8 +132,8 @@ def reference(run: Run, ids: Array, gone: set[int]) -> Array:
     with torch.no_grad():
         total: Array = classifier_head(run.model).bias.numpy()
         for view in open_views(run.model):
-            if isinstance(view, WordsView):
-                total = total + words_reference(run, left)
+            if isinstance(view, TokensView):
+                total = total + tokens_reference(run, left)
             elif isinstance(view, BagView):
                 total = total + bag_reference(run, view, left)
             else:
@@ -166,7 +166,7 @@ def test_an_empty_document_has_nothing_to_lose(kind: str) -> None:
 
 
 def test_a_repeated_word_is_not_missed_where_distinct_ones_count() -> None:
-    run = classifier("distinct, words")
+    run = classifier("distinct, tokens")
     ids, once = encode(run, "good good"), encode(run, "good")
     rows = rows_left(run.model, ids.tolist())
     groups = Groups(np.arange(len(ids)), np.repeat([0, 1], [len(once), len(ids) - len(once)]), 2)

@@ -15,7 +15,7 @@ from rehead.errors import DamagedError
 from rehead.finetune.build import build_linear
 from rehead.finetune.examples import read_examples, read_unlabelled
 from rehead.finetune.fitted import calibrate_run
-from rehead.finetune.linear import fit_path
+from rehead.finetune.linear import fit
 from rehead.model.accounting import account, check
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
@@ -109,7 +109,8 @@ def test_a_view_is_one_class_and_one_entry(
     for name, features in examples.features.items():
         kept, found = (each.toarray() if sparse.issparse(each) else each for each in (features, again.features[name]))
         np.testing.assert_allclose(found, kept, atol=1e-6, err_msg="through the cache")
-    [linear] = fit_path(examples, {"power": 2.0, "counts": 1.0, "C": 10.0}, [10.0])
+    even = {view.name: 1.0 for view in views}
+    linear = fit(examples, {**even, "power": 2.0, "alpha": 0.01})
     run = build_linear(base, examples, linear, train)
     logits = class_logits(run, TEXTS)
     np.testing.assert_allclose(logits, linear.scores(examples), atol=1e-4)

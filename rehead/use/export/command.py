@@ -40,9 +40,9 @@ def command(options: ExportOptions) -> None:
     from rehead.disk import check_overwrite
     from rehead.progress import amount
     from rehead.runs.run import load
-    from rehead.use.export.folder import NAMES, export_run
+    from rehead.use.export.folder import REPLACED, export_run
 
-    check_overwrite(options.out, NAMES if options.overwrite else None)
+    check_overwrite(options.out, REPLACED if options.overwrite else None)
     run = load(options.run)
     try:
         done = export_run(run, options.out, options.format, overwrite=options.overwrite)

@@ -6,7 +6,7 @@
       model.json        metadata: labels, thresholds, inputs and outputs, configuration
       vocabulary.npz    hashes of the words and character n-grams that count, if the classifier reads the text itself
       text_ngrams.py    from text to such hashes
-      predict.py        a program of about forty lines; needs numpy, tokenizers and onnxruntime
+      predict.py        a program of about fifty lines; needs numpy, tokenizers and onnxruntime
       README.md         how to use it
 
 The folder is written atomically, and only after its model.onnx has been run and compared with torch. Weights beyond two
@@ -57,6 +57,7 @@ MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README = (
     "README.md",
 )
 NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README)
+REPLACED = (*NAMES, "__pycache__")  # which Python leaves behind where the program has run
 MAX_FILE_BYTES = 1_900_000_000  # of weights inside model.onnx
 TOLERANCE = 1e-4  # largest difference of a probability from torch, in float32
 PROGRAMS = Path(__file__).parent / "programs"
@@ -80,12 +81,12 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
-    with atomic_directory(out, replace=NAMES if overwrite else None) as folder:
+    with atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)
         if vocabulary := text_vocabulary(open_views(run.model)) if what == "classifier" else {}:
-            np.savez_compressed(folder / VOCABULARY, **vocabulary)
+            np.savez_compressed(folder / VOCABULARY, **vocabulary)  # type: ignore[arg-type] # mypy: takes it for a flag
             shutil.copyfile(text_ngrams.__file__, folder / NGRAMS)
         about = describe(run, what, kind)
         write_json(folder / ABOUT, about)
@@ -203,8 +204,13 @@ def _readme(about: dict[str, Any]) -> str:
         "  tokens and with `encode_special_tokens` on, so that text is never parsed as a special token.",
         f"- `{ABOUT}`: metadata and configuration.",
         f"- `{PROGRAM}`: an example program, to be read and changed.",
-        "",
     ]
+    if any(name != "ids" for name in about["inputs"]):
+        lines += [
+            f"- `{VOCABULARY}`: hashes of the words and character n-grams that the network knows, ascending.",
+            f"- `{NGRAMS}`: from a text to such hashes; it needs numpy alone.",
+        ]
+    lines.append("")
     if about["what"] == "classifier":
         lines += ["Labels, in the order of the probabilities:", ""]
         lines += [f"    {json.dumps(name, ensure_ascii=False)}" for name in about["labels"]]

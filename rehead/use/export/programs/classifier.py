@@ -16,6 +16,9 @@ TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
 TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
 # Which words and character n-grams count, if the model reads the text itself: their hashes, ascending.
 VOCABULARY = dict(np.load(HERE / "vocabulary.npz")) if (HERE / "vocabulary.npz").exists() else {}
+if VOCABULARY:
+    sys.path.insert(0, str(HERE))
+    import text_ngrams  # type: ignore[import-not-found] # beside this program
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 
 
@@ -23,8 +26,6 @@ def ngrams(text: str) -> dict[str, Any]:
     """Find the n-grams of the vocabulary that a text has, and how often: 1 + log of the count."""
     inputs: dict[str, Any] = {}
     for kind, keys in VOCABULARY.items():
-        import text_ngrams
-
         find = text_ngrams.word_ngrams if kind == "words" else text_ngrams.character_ngrams
         found = find(text_ngrams.code_points([text])).key
         places, counts = np.unique(np.searchsorted(keys, found)[np.isin(found, keys)], return_counts=True)

@@ -1,4 +1,4 @@
-"""Exact words, against counting by hand."""
+"""Tokens of the base, against counting by hand."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pytest
 
 from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import learn_statistics
-from rehead.views.words import WordsOptions, WordsView
+from rehead.views.tokens import TokensOptions, TokensView
 from tests.model.conftest import PRESETS, miniature
 from tests.views.by_hand import distinct, documents, living
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_features_are_idf_of_the_words_there_at_unit_length(name: str) -> None:
+def test_features_are_idf_of_the_tokens_there_at_unit_length(name: str) -> None:
     made, ids = living(miniature(name)), documents()
-    view = WordsView(made, WordsOptions())
+    view = TokensView(made, TokensOptions())
     raw = view.read(EncodedTexts(ids=ids))
     view.fit(raw)
     features = view.transform(raw).toarray()
@@ -34,7 +34,7 @@ def test_features_are_idf_of_the_words_there_at_unit_length(name: str) -> None:
 def test_idf_is_that_of_the_unlabelled_text_where_it_is_known() -> None:
     made, ids = living(miniature("bag")), documents()
     learn_statistics(made, ids)
-    view = WordsView(made, WordsOptions())
+    view = TokensView(made, TokensOptions())
     few = view.read(EncodedTexts(ids=ids[:3]))
     view.fit(few)
     known = made.base.statistics
@@ -43,8 +43,8 @@ def test_idf_is_that_of_the_unlabelled_text_where_it_is_known() -> None:
     assert view.statistics()["scale"].tolist() == known.frequency.tolist()
 
 
-def test_texts_without_tokens_have_no_words() -> None:
-    view = WordsView(living(miniature("bag")), WordsOptions())
+def test_texts_without_tokens_have_no_features() -> None:
+    view = TokensView(living(miniature("bag")), TokensOptions())
     for ids in ([], [np.zeros(0, np.int64)] * 2, [np.array([7]), np.zeros(0, np.int64)]):
         raw = view.read(EncodedTexts(ids=ids))
         view.fit(raw)
