@@ -68,7 +68,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         found.append(made)
     if not found:
         return "no view beside the base's vectors is read"
-    return min(found, key=lambda each: calibrated_losses(each.logits, task.truth, balanced=task.balanced).mean())
+    return min(found, key=lambda each: calibrated_losses(each.logits, task.truth, balanced=task.balanced_loss).mean())
 
 
 def _builder(task: Task, best: Candidate, school: School) -> Any:  # noqa: ANN401 (a function that builds a run)
