@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from rehead.compare.baselines import fit_baseline
-from rehead.compare.statistics import macro_f1, micro_f1
-from rehead.finetune.metrics import predicted_labels
+from rehead.finetune.metrics import macro_f1, micro_f1, predicted_labels
 from rehead.finetune.targets import subset, targets
 from rehead.text.documents import LabelledData
 
@@ -69,7 +68,9 @@ def main() -> None:
                 probabilities = baseline.predict(test.texts)
                 said = predicted_labels(probabilities, multilabel=data.multilabel, thresholds=baseline.thresholds)
                 said = said if data.multilabel else np.eye(len(data.names), dtype=bool)[said]
-                found.append(((said == truth).all(1).mean(), micro_f1(truth, said), macro_f1(truth, said)))
+                found.append(
+                    ((said == truth).all(1).mean(), micro_f1(truth, said), macro_f1(truth, said, truth.shape[1]))
+                )
             accuracy, micro, macro = 100 * np.mean(found, 0)
             print(
                 f"{count:>7,} labels  {method:<12} accuracy {accuracy:.1f}  micro-F1 {micro:.1f}  "

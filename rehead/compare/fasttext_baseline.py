@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rehead.compare.multilabel import choose_thresholds
 from rehead.compare.ngrams import TOKEN
 from rehead.errors import UserError
 from rehead.finetune.splits import folds, max_folds, nested_subsets
 from rehead.finetune.targets import subset, targets
+from rehead.finetune.thresholds import choose_thresholds
 from rehead.text.documents import LabelledData
 
 Floats = NDArray[np.float64]

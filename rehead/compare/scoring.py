@@ -36,7 +36,6 @@ from rehead.compare.results import (
     Score,
 )
 from rehead.compare.statistics import (
-    Average,
     Interval,
     Summary,
     accuracy_over_documents,
@@ -48,7 +47,7 @@ from rehead.compare.statistics import (
     permutation_test,
     standard_deviation,
 )
-from rehead.finetune.metrics import calibration_error, confusion, predicted_labels
+from rehead.finetune.metrics import Average, calibration_error, confusion, predicted_labels
 
 MISTAKES = 8
 BINS = 10

@@ -22,17 +22,17 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rehead.finetune.metrics import Average, average_f1
 
 RESAMPLES = 2000
 BLOCK = 1 << 22  # numbers that a bootstrap holds in memory at once
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-Average = Literal["macro", "micro"]
 
 
 @dataclass(frozen=True)
@@ -105,34 +105,15 @@ def f1_over_documents(
         for each in predicted:
             hits = counts @ (truth & each).astype(np.float64)  # (resamples, K)
             total = counts @ truth.astype(np.float64) + counts @ each.astype(np.float64)
-            over_seeds += _f1(hits, total, average) / len(predicted)
+            over_seeds += average_f1(hits, total, average) / len(predicted)
         found.append(over_seeds)
     return _percentile_interval(np.concatenate(found))
 
 
-def macro_f1(truth: Flags, predicted: Flags) -> float:
-    """Mean F1 over the classes that are present or predicted. truth, predicted: (N, K)."""
-    return f1(truth, predicted, "macro")
-
-
-def micro_f1(truth: Flags, predicted: Flags) -> float:
-    """F1 over all pairs of document and label; with one label per document, the accuracy. truth, predicted: (N, K)."""
-    return f1(truth, predicted, "micro")
-
-
 def f1(truth: Flags, predicted: Flags, average: Average) -> float:
-    """F1, averaged over the classes (macro) or over all pairs of document and label (micro)."""
+    """F1 of truth and predictions (N, K), averaged over the classes (macro) or over all pairs of document and label."""
     hits, total = (truth & predicted).sum(0).astype(np.float64), truth.sum(0) + predicted.sum(0).astype(np.float64)
-    return float(_f1(hits[None], total[None], average)[0])
-
-
-def _f1(hits: Floats, total: Floats, average: Average) -> Floats:
-    """F1 from the true positives and the sum of true and predicted counts. (D, K) → (D,)."""
-    if average == "micro":
-        hits, total = hits.sum(1, keepdims=True), total.sum(1, keepdims=True)
-    defined = total > 0
-    scores = 2 * hits / np.maximum(total, 1)
-    return np.asarray((scores * defined).sum(1) / np.maximum(defined.sum(1), 1))
+    return float(average_f1(hits, total, average))
 
 
 def mcnemar(first: Flags, second: Flags) -> Mcnemar:

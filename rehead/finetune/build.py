@@ -5,7 +5,6 @@ A base that is given is never changed. A classifier that reads the bag of n-gram
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head
 from rehead.text.documents import LabelledData
 from rehead.views.rows import assign_ngram_rows
-from rehead.views.text_view import TextView
-from rehead.views.view import View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,8 +54,8 @@ def with_random_weights(
 
 def build_linear(base: Run, examples: Examples, linear: LinearClassifier, train: LabelledData) -> Run:
     """Make the run of a linear classifier: the base, bit for bit, with a head that scores as the classifier does."""
-    views = [kept_view(view, linear) for view in examples.views if linear.weights[view.name].any()]
-    views = views or [kept_view(examples.views[0], linear)]  # nothing to tell apart: a head needs a view all the same
+    views = [view for view in examples.views if linear.weights[view.name].any()]
+    views = views or [examples.views[0]]  # nothing to tell apart: a head needs a view all the same
     head = Classifier(
         classes=len(train.names), views=tuple(view.config() for view in views), multilabel=train.multilabel
     )
@@ -70,23 +67,12 @@ def build_linear(base: Run, examples: Examples, linear: LinearClassifier, train:
             part, weight = made.of(view.name), torch.from_numpy(linear.weights[view.name])
             for name, values in view.statistics().items():
                 part.get_buffer(name).copy_(torch.from_numpy(values))
-            if view.sparse and view.terms:
-                part.weight.copy_(weight.T)
-            elif view.sparse:
+            if view.sparse:
                 part.weight.zero_()
                 part.weight[torch.from_numpy(linear.columns[view.name])] = weight.T.to(part.weight.dtype)
             else:
                 part.weight.copy_(weight)
     return Run(model, base.tokenizer, list(train.names))
-
-
-def kept_view(view: View, linear: LinearClassifier) -> View:
-    """Give a view as a finished classifier keeps it: without the n-grams that have no weight."""
-    if not isinstance(view, TextView):
-        return view
-    kept = copy.copy(view)
-    kept.keep(linear.columns[view.name])
-    return kept
 
 
 def check_length(config: ModelConfig, length: int | None) -> None:

@@ -45,11 +45,13 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
         found = fitted.valid
         out_of_fold = details["calibration"]["origin"] == "out-of-fold"
         where = "out-of-fold, also used for model selection" if out_of_fold else "validation"
-        line = (
-            f"{where} ({found.count:,} texts): accuracy {100 * found.accuracy:.1f} %, "
-            f"macro-F1 {100 * found.macro_f1:.1f} %, calibration error {100 * found.calibration_error:.1f} %"
+        scores = [("accuracy" if found.micro_f1 is None else "exact match", found.accuracy)]
+        scores += [] if found.micro_f1 is None else [("micro-F1", found.micro_f1)]
+        scores += [("macro-F1", found.macro_f1), ("calibration error", found.calibration_error)]
+        lines.append(
+            f"{where} ({found.count:,} texts): {', '.join(f'{name} {100 * score:.1f} %' for name, score in scores)}"
+            + (f"; thresholds tuned for --metric {options.metric}" if "thresholds" in details else "")
         )
-        lines.append(line + ("; the threshold of each label is tuned for F1" if "thresholds" in details else ""))
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
         lines.append(f"best epoch: {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f}")

@@ -32,7 +32,7 @@ from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.metrics import predicted_labels
-from rehead.finetune.options import FitOptions, Freeze, check_fit, check_use
+from rehead.finetune.options import FitOptions, Freeze, Metric, check_fit, check_metric, check_use
 from rehead.finetune.run import read_unlabelled, sample_texts
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
@@ -64,6 +64,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     lr : learning rate of the head and the layers (AdamW); None: the default, by hidden size.
     lr_scale : multiply the default learning rates by this; cannot be combined with `lr`.
     class_weight : None, or "balanced": weights by inverse frequency, over the classes present.
+    metric : "accuracy", "macro-f1" or, for multilabel data, "micro-f1": what cross-validation and `predict` go by.
     seed : random seed.
     verbose : whether to print progress messages.
 
@@ -90,6 +91,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         long: LongRule | None = None,
         dropout: float | None = None,
         class_weight: Literal["balanced"] | None = None,
+        metric: Metric = "accuracy",
         unfreeze: float | None = None,
         layer_decay: float = 1.0,
         patience: int | None = None,
@@ -107,6 +109,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.long = long
         self.dropout = dropout
         self.class_weight = class_weight
+        self.metric = metric
         self.unfreeze = unfreeze
         self.layer_decay = layer_decay
         self.patience = patience
@@ -143,12 +146,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         return found
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: ANN401, N803
-        """Compute class scores (N, K); binary: second minus first (N,); multilabel: positive if predicted."""
+        """Compute class scores (N, K), the highest predicted; binary: second minus first (N,); multilabel: above 0."""
         check_is_fitted(self)
         scores = class_logits(self.run_, check_texts(X, least=0)).astype(np.float64)
+        thresholds = self._thresholds()
         if self._multilabel():
-            thresholds = self._thresholds()
             return scores if thresholds is None else scores - np.log(thresholds / (1 - thresholds))
+        if thresholds is not None:
+            scores -= np.log(thresholds)
         found: NDArray[np.float64] = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         return found
 
@@ -194,6 +199,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def _fit(self, data: LabelledData) -> tuple[Fitted, Run | None]:
         """Train the classifier; give it, and its base if that was pretrained here."""
         options = self._options()
+        check_metric(options, multilabel=data.multilabel)
         if self.freeze is not None and self.unlabelled is not None and self.base is not None:
             raise ConfigError(f"unlabelled is for self-training, where freeze is None, not {self.freeze!r}.")
 

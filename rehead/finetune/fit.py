@@ -17,9 +17,9 @@ import numpy as np
 
 from rehead.finetune.candidates import CANDIDATES
 from rehead.finetune.candidates.candidate import Task
-from rehead.finetune.fitted import Fitted, calibrate_run, describe_cut, describe_data, describe_fit
+from rehead.finetune.fitted import Fitted, calibrate_run, describe_cut, describe_data, describe_fit, describe_metric
 from rehead.finetune.metrics import Metrics
-from rehead.finetune.options import FitOptions, given_for_gradient
+from rehead.finetune.options import FitOptions, check_metric, given_for_gradient
 from rehead.finetune.selection import Selection, select
 from rehead.finetune.targets import targets
 from rehead.runs.run import Run
@@ -47,6 +47,7 @@ def fit_classifier(
     is text for self-training. `training` says where training by gradient writes and resumes.
     """
     options = FitOptions() if options is None else options
+    check_metric(options, multilabel=train.multilabel)
     if base is None or options.freeze not in (None, "base"):
         from rehead.finetune.network import train_network
 
@@ -115,6 +116,9 @@ def _describe(task: Task, found: Selection) -> list[str]:
         if cut := sum(len(each) > options.length for each in ids):
             lines.append(describe_cut(cut, len(ids), options.length, view.options.long))
     lines += found.best.notes
+    if found.compared:
+        multilabel = task.train.multilabel
+        lines.append(describe_metric(options.metric, multilabel=multilabel, balanced_loss=task.balanced_loss))
     lines += map(str, found.compared)
     if (why := found.untried.get("network")) and (idle := given_for_gradient(options)):
         lines.append(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")

@@ -17,8 +17,8 @@ import numpy as np
 import rehead
 from rehead.finetune.calibration import HOTTEST, calibrate, fold_temperature, probabilities
 from rehead.finetune.metrics import Metrics, compute_metrics, predicted_labels
-from rehead.finetune.options import FitOptions
-from rehead.finetune.thresholds import find_thresholds
+from rehead.finetune.options import FitOptions, Metric
+from rehead.finetune.thresholds import tune_thresholds
 from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head
 from rehead.text.documents import LabelledData
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEW = 10  # examples of a class, below which the user is told
+NEVER = 5  # examples of a class, from which on the user is told that it is never predicted
+SHOWN = 5  # classes that such a note names
 SIGNIFICANT = 1.64  # standard errors that chance exceeds one time in twenty
 
 
@@ -61,14 +63,31 @@ class Fitted:
 
 
 def describe_data(train: LabelledData) -> list[str]:
-    """Refuse what cannot be learnt from; say which classes have few examples."""
+    """Refuse what cannot be learnt from; say which classes have few examples, and how many have a single one."""
     check_classes(train, allow_single=True)
     counts = Counter(itertools.chain.from_iterable(train.labels))
     few = sorted((name for name in counts if counts[name] < FEW), key=lambda name: counts[name])
     if not few:
         return []
-    shown = ", ".join(f"{name!r} {counts[name]}" for name in few[:5]) + (", …" if len(few) > 5 else "")
-    return [f"note: few examples of {len(few)} of {len(counts)} classes ({shown}): expect little of these"]
+    shown = _first([f"{name!r} {counts[name]}" for name in few])
+    notes = [f"note: few examples of {len(few)} of {len(counts)} classes ({shown}): expect little of these"]
+    if single := sum(count == 1 for count in counts.values()):
+        notes.append(f"note: a single example of {single} of {len(counts)} classes: trained on, but not evaluated")
+    return notes
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+
+
+def describe_metric(metric: Metric, *, multilabel: bool, balanced_loss: bool) -> str:
+    """Say what candidates and settings were compared by, and what the decisions are tuned for."""
+    loss = "class-balanced log loss" if balanced_loss else "log loss"
+    aim = {"macro-f1": "macro-F1", "micro-f1": "micro-F1"}.get(metric, "the mean of exact match and micro-F1")
+    decided = f"thresholds are tuned for {aim}"
+    if not multilabel:
+        decided = decided if metric == "macro-f1" else "the most probable class is predicted"
+    return f"metric {metric}: compared by {loss}; {decided}"
 
 
 def describe_cut(count: int, total: int, max_length: int, long: LongRule) -> str:
@@ -115,11 +134,14 @@ def calibrate_run(
     run.details["calibration"] = found.details()
     notes = [str(found)]
     shares = probabilities(logits / found.temperature, multilabel=multilabel)
-    thresholds = None
-    if multilabel:
-        thresholds = find_thresholds(shares, truth)
+    metric = run.details.get("options", {}).get("metric", "accuracy")
+    thresholds = tune_thresholds(shares, truth, metric)
+    if thresholds is not None:
         run.details["thresholds"] = thresholds
-    guess = predicted_labels(shares, multilabel=multilabel)
+    elif metric == "macro-f1":
+        notes.append("thresholds do not raise macro-F1 beyond chance: the most probable class is predicted")
+    guess = predicted_labels(shares, multilabel=multilabel, thresholds=thresholds)
+    measured = compute_metrics(shares, truth, names, None if thresholds is None else np.array(thresholds))
     if said := collapsed(guess, truth, names, origin):
         notes.append(f"{said} {_advice(run.details)}")
         run.details["collapsed"] = True
@@ -128,9 +150,24 @@ def calibrate_run(
             f"warning: accuracy on {len(truth):,} {origin} examples is no better than chance. Check that texts and "
             "labels belong together, or give more examples."
         )
-    measured = compute_metrics(shares, truth, names, None if thresholds is None else np.array(thresholds))
-    run.details["validation"] = {"accuracy": measured.accuracy, "macro_f1": measured.macro_f1, "loss": measured.loss}
+    elif said := never_predicted(measured, origin):
+        notes.append(f"{said} {_advice_for_rare(run.details)}")
+    scores = {name: getattr(measured, name) for name in ("accuracy", "macro_f1", "micro_f1", "loss")}
+    run.details["validation"] = {name: score for name, score in scores.items() if score is not None}
     return measured, notes
+
+
+def never_predicted(measured: Metrics, origin: str) -> str | None:
+    """Name, in a sentence, the classes with enough documents that none was predicted as, the rarest first."""
+    found = [each for each in measured.classes if each.count >= NEVER and not each.guessed]
+    if not found:
+        return None
+    found.sort(key=lambda each: each.count)
+    names = _first([f"{each.name!r} {each.count:,}" for each in found])
+    return (
+        f"warning: never predicted on {origin} examples, of which there are: {names} ({len(found)} of "
+        f"{len(measured.classes)} classes)."
+    )
 
 
 def collapsed(guess: NDArray[Any], truth: NDArray[Any], names: Sequence[str], origin: str) -> str | None:
@@ -155,6 +192,15 @@ def by_chance(guess: NDArray[Any], truth: NDArray[Any]) -> bool:
     chance = np.array([(guess == each).mean() for each in present])
     error = (chance * (1 - chance) / counts).sum() ** 0.5
     return bool((recall - chance).sum() <= SIGNIFICANT * error)
+
+
+def _advice_for_rare(details: dict[str, Any]) -> str:
+    """Say what may help a class that is never predicted, by how the classifier was made."""
+    options = details.get("options", {})
+    given = {"--metric macro-f1": options.get("metric") == "macro-f1"}
+    given["--class-weight balanced"] = options.get("class_weight") == "balanced"
+    ways = [way for way, already in given.items() if not already]
+    return f"Try {' or '.join(ways)}." if ways else "Give more examples of these."
 
 
 def _advice(details: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Classification metrics: accuracy, macro-F1, precision and recall, confusion matrix, log loss, calibration error.
+"""Classification metrics: accuracy, F1, precision and recall, confusion matrix, log loss, calibration error.
 
 Truth is (N,) of class indices, or a binary matrix (N, K) for multilabel data; predictions have the same form.
-Multilabel accuracy is the fraction of documents with all labels correct (subset accuracy), and there is no confusion
-matrix.
+Multilabel accuracy is the fraction of documents with all labels correct (exact match, subset accuracy), micro-F1 stands
+beside it, and there is no confusion matrix. With one label per document micro-F1 is the accuracy, and is left out.
 
 scikit-learn's metrics are the reference in the tests, but are not called, since they differ where it matters here: they
 raise an error on an empty set, they treat a single column of labels as a binary problem and score its absence,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Numbers = NDArray[Any]
 
 BINS = 15  # of the calibration error
+
+Average = Literal["macro", "micro"]
 
 
 @dataclass
@@ -55,6 +57,8 @@ class Metrics:
     classes: list[ClassMetrics]
     confusion: list[list[int]] | None
     "Rows: true class; columns: predicted class. None for multilabel data."
+    micro_f1: float | None = None
+    "F1 over all pairs of document and label. None unless multilabel."
 
 
 def compute_metrics(
@@ -72,16 +76,22 @@ def compute_metrics(
         calibration_error=calibration_error(probabilities, truth),
         classes=each,
         confusion=None if multilabel else confusion(truth, guess, len(names)).tolist(),
+        micro_f1=micro_f1(truth, guess) if multilabel else None,
     )
 
 
 def predicted_labels(
     probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | Sequence[float] | None = None
 ) -> Numbers:
-    """Decide by probabilities: the most probable class, (N,), or all labels that reach their threshold, (N, K)."""
-    chosen: Numbers = probabilities.argmax(1)
+    """Decide by probabilities: the most probable class, (N,), or all labels that reach their threshold, (N, K).
+
+    With thresholds, a single-label decision is the class with the highest ratio of probability to threshold. For two
+    classes whose thresholds add up to 1, that is the class whose probability reaches its threshold.
+    """
     if multilabel:
-        chosen = probabilities >= (0.5 if thresholds is None else np.asarray(thresholds))
+        reached: Numbers = probabilities >= (0.5 if thresholds is None else np.asarray(thresholds))
+        return reached
+    chosen: Numbers = (probabilities if thresholds is None else probabilities / np.asarray(thresholds)).argmax(1)
     return chosen
 
 
@@ -95,8 +105,36 @@ def accuracy(truth: Numbers, guess: Numbers) -> float:
 
 def macro_f1(truth: Numbers, guess: Numbers, classes: int) -> float:
     """Mean F1 over the classes that are present or predicted; NaN if there are none."""
-    found = [each.f1 for each in per_class(truth, guess, [""] * classes) if each.count or each.guessed]
-    return float(np.mean(found)) if found else float("nan")
+    hits, total = _counts(truth, guess, classes)
+    return float(average_f1(hits, total, "macro")) if total.any() else float("nan")
+
+
+def micro_f1(truth: Numbers, guess: Numbers) -> float:
+    """F1 over all pairs of document and label, (N, K) each; NaN if nobody has or gets a label."""
+    hits, total = _counts(truth, guess, truth.shape[1])
+    return float(average_f1(hits, total, "micro")) if total.any() else float("nan")
+
+
+def average_f1(hits: Numbers, total: Numbers, average: Average) -> Numbers:
+    """F1 by true positives, and by true plus predicted counts: (…, K) → (…).
+
+    Over the classes (macro), of which those neither present nor predicted are left out, or over all pairs of document
+    and label (micro); 0 where undefined.
+    """
+    if average == "micro":
+        hits, total = hits.sum(-1, keepdims=True), total.sum(-1, keepdims=True)
+    defined = total > 0
+    scores = 2 * hits / np.maximum(total, 1)
+    return np.asarray((scores * defined).sum(-1) / np.maximum(defined.sum(-1), 1))
+
+
+def _counts(truth: Numbers, guess: Numbers, classes: int) -> tuple[Numbers, Numbers]:
+    """Count each class's true positives, and the documents that have it plus those that get it: (K,) each."""
+    if truth.ndim == 2:
+        real, said = truth > 0, guess > 0
+        return (real & said).sum(0), real.sum(0) + said.sum(0)
+    found = [np.bincount(each, minlength=classes) for each in (truth[truth == guess], truth, guess)]
+    return found[0], found[1] + found[2]
 
 
 def per_class(truth: Numbers, guess: Numbers, names: Sequence[str]) -> list[ClassMetrics]:

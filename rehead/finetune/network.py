@@ -101,6 +101,7 @@ def train_network(
         freeze=freeze,
         batch=options.batch,
         class_weights=class_weights(parts[0].targets, len(train.names)) if options.class_weight is not None else None,
+        metric=options.metric,
         layer_decay=options.layer_decay,
         pad=start.tokenizer.pad,
         seed=options.seed,

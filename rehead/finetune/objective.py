@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rehead.finetune.linear_start import solve_head
-from rehead.finetune.options import Freeze
+from rehead.finetune.options import Freeze, Metric
 from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
@@ -91,6 +91,7 @@ class Classify(Objective):
         freeze: Freeze,
         batch: int | None = None,
         class_weights: NDArray[Any] | None = None,
+        metric: Metric = "accuracy",
         layer_decay: float = 1.0,
         pad: int = 0,
         seed: int = 0,
@@ -99,8 +100,8 @@ class Classify(Objective):
         """Train a model that has a classifier head on a neural view.
 
         `batch` is in tokens. `class_weights` (K,): weight of the examples of each class (of those with the label, if
-        multilabel). Each layer learns at `layer_decay` times the rate of the one above it. `keep_head`: the head is
-        trained already; otherwise it is initialised here.
+        multilabel). `metric` says by what the best epoch is chosen. Each layer learns at `layer_decay` times the rate
+        of the one above it. `keep_head`: the head is trained already; otherwise it is initialised here.
         """
         super().__init__(model)
         self.unfreeze = 0.0
@@ -114,6 +115,7 @@ class Classify(Objective):
         self.multilabel = head.config.multilabel
         self.train_documents, self.valid, self.freeze, self.seed = train, valid, freeze, seed
         self.layer_decay = layer_decay
+        self.metric = metric
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
         self.pieces, parts = cut_documents(train.ids, view.max_length, view.options.long)
         self.lengths = np.array([len(each) for each in parts], np.int64)
@@ -308,7 +310,8 @@ class Classify(Objective):
         By the loss alone where there are several labels.
         """
         loss = found.get("loss", float("inf"))
-        right = "accuracy" if self.class_weights is None else "macro_f1"
+        balanced = self.metric == "macro-f1" or self.class_weights is not None
+        right = "macro_f1" if balanced else "accuracy"
         if self.multilabel or right not in found:
             return loss
         return 1 - found[right] + 1e-6 * min(loss, 100.0)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rehead.pretrain.options import PretrainOptions
 
 Freeze = Literal["base", "layers", "embeddings", "none"]
+Metric = Literal["accuracy", "macro-f1", "micro-f1"]
 
 
 @dataclass(kw_only=True)
@@ -47,6 +48,12 @@ class FitOptions(TrainingOptions):
 
     class_weight: Literal["balanced"] | None = None
     "balanced: weight classes by inverse frequency, over the classes present (default: all examples weigh the same)."
+
+    metric: Metric = "accuracy"
+    """What to choose by. accuracy: cross-validation compares by log loss, and multilabel thresholds maximise the mean
+    of exact match and micro-F1; macro-f1: it compares by class-balanced log loss (multilabel: log loss), and thresholds
+    maximise macro-F1, so that rare classes are predicted more often; micro-f1 (multilabel only): thresholds maximise
+    micro-F1."""
 
     unfreeze: float | None = flag(None, metavar="EPOCHS")
     """Gradual unfreezing: train the head alone first, then unfreeze one more layer after every EPOCHS, from the top
@@ -138,6 +145,15 @@ def check_fit(options: FitOptions) -> None:
         raise UserError("--shard applies to pretraining only: fine-tuning does not shard the model. Drop it.")
     if not 0 < options.layer_decay <= 1:
         raise UserError(f"--layer-decay {options.layer_decay:g}: must be above 0 and at most 1.")
+
+
+def check_metric(options: FitOptions, *, multilabel: bool) -> None:
+    """Refuse a metric that these labels do not have."""
+    if options.metric == "micro-f1" and not multilabel:
+        raise UserError(
+            "--metric micro-f1 is for multilabel data: with one label per text, micro-F1 is the accuracy. "
+            "Give --metric accuracy or macro-f1."
+        )
 
 
 def check_use(options: FitOptions) -> None:

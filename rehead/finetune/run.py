@@ -29,6 +29,7 @@ from rehead.finetune.options import (
     FinetuneOptions,
     FitOptions,
     check_finetuning,
+    check_metric,
     cross_validates,
     pretrains,
     self_trains,
@@ -92,6 +93,7 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             raise UserError("cross-validation runs in one process. Drop torchrun, or give --freeze layers or none.")
         reading = read_options(options, ReadOptions)
         train, valid = _read(options, reading, say)
+        check_metric(options, multilabel=train.multilabel)
         unlabelled = read_unlabelled(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
         resume = options.resume or world.restarted
@@ -157,7 +159,7 @@ def sample_texts(texts: Texts, seed: int) -> list[str]:
 
 def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[LabelledData, LabelledData | None]:
     """Read the training set, and the validation set if there is one."""
-    train = read_examples(options.labelled, reading)
+    train = read_examples(options.labelled, reading, allow_single=True)
     if skipped := describe_skipped(train.skipped):
         say(f"skipped: {skipped}")
     if not options.valid:

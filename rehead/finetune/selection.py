@@ -3,6 +3,8 @@
 Each candidate is compared with the best so far and kept if the out-of-fold log loss falls by more than half the
 standard error of the difference. That is a low bar: a candidate that changes nothing passes it about three times in
 ten. But such a candidate costs little, while refusing one that helps, which few examples can seldom prove, costs more.
+
+The log loss stands in for accuracy, which is too coarse with few examples. For macro-F1 it is class-balanced.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import numpy as np
 from rehead.finetune.calibration import calibrated_losses, find_temperature, probabilities
 from rehead.finetune.candidates import proposal
 from rehead.finetune.candidates.candidate import Candidate, Task
-from rehead.finetune.metrics import predicted_labels
-from rehead.finetune.thresholds import find_thresholds
+from rehead.finetune.metrics import accuracy, macro_f1, predicted_labels
+from rehead.finetune.thresholds import tune_thresholds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rehead.finetune.options import Metric
 
     Floats = NDArray[np.float64]
 
@@ -38,19 +42,25 @@ class Comparison:
     examples: int
     "How many were held out: not the same for every candidate."
     before: float | None = None
-    "Accuracy of the best before it on the same examples, and its loss."
+    "Accuracy of the best before it on the same examples, its loss and its macro-F1."
     loss_before: float | None = None
+    macro_f1: float | None = None
+    macro_f1_before: float | None = None
     multilabel: bool = False
     "Whether accuracy means that all labels of an example are right."
 
     def __str__(self) -> str:
         kept = "kept" if self.kept else "not kept"
-        right, loss = f"{100 * self.accuracy:.1f} %", f"{self.loss:.3f}"
-        if self.before is not None:
-            right += f" (without: {100 * self.before:.1f} %)"
-            loss += f" ({self.loss_before:.3f})"
-        what = "exact match" if self.multilabel else "accuracy"
-        return f"{self.name}: out-of-fold {what} {right} on {self.examples:,} examples, loss {loss}: {kept}"
+        said = []
+        for name, score, before in (
+            ("exact match" if self.multilabel else "accuracy", self.accuracy, self.before),
+            ("macro-F1", self.macro_f1, self.macro_f1_before),
+        ):
+            if score is not None:
+                without = "" if before is None else f" (without: {100 * before:.1f} %)"
+                said.append(f"{name} {100 * score:.1f} %{without}")
+        loss = f"{self.loss:.3f}" + ("" if self.loss_before is None else f" ({self.loss_before:.3f})")
+        return f"{self.name}: out-of-fold {', '.join(said)} on {self.examples:,} examples, loss {loss}: {kept}"
 
 
 @dataclass
@@ -73,7 +83,7 @@ def select(task: Task, candidates: Iterable[str]) -> Selection:
         if isinstance(found, str):
             untried[name] = found
             continue
-        kept = best is None or is_better(found.logits, best.logits, task.truth, balanced=task.balanced)
+        kept = best is None or is_better(found.logits, best.logits, task.truth, balanced=task.balanced_loss)
         if task.folds:
             compared.append(_compare(task, found, best, kept=kept))
         if kept:
@@ -92,24 +102,24 @@ def is_better(new: Floats, old: Floats, truth: NDArray[Any], *, balanced: bool =
 
 def _compare(task: Task, found: Candidate, best: Candidate | None, *, kept: bool) -> Comparison:
     known = ~np.isnan(found.logits[:, 0])
-    truth = task.truth[known]
 
-    def judge(logits: Floats) -> tuple[float, float]:
-        loss = float(calibrated_losses(logits[known], truth, balanced=task.balanced).mean())
-        return loss, _accuracy(logits[known], truth)
+    def judge(logits: Floats) -> tuple[float, float, float]:
+        both = known & ~np.isnan(logits[:, 0])
+        truth, scores = task.truth[both], logits[both]
+        guess = decide(scores, truth, task.options.metric)
+        loss = float(calibrated_losses(scores, truth, balanced=task.balanced_loss).mean())
+        return loss, accuracy(truth, guess), macro_f1(truth, guess, scores.shape[1])
 
-    loss, accuracy = judge(found.logits)
-    made = Comparison(found.name, loss, accuracy, kept, int(known.sum()))
-    made.multilabel = truth.ndim == 2
+    loss, right, f1 = judge(found.logits)
+    made = Comparison(found.name, loss, right, kept, int(known.sum()), macro_f1=f1)
+    made.multilabel = task.truth.ndim == 2
     if best is not None:
-        made.loss_before, made.before = judge(best.logits)
+        made.loss_before, made.before, made.macro_f1_before = judge(best.logits)
     return made
 
 
-def _accuracy(logits: Floats, truth: NDArray[Any]) -> float:
-    """Give the accuracy; if multilabel, the share of exact matches, with the thresholds that the run would have."""
-    if truth.ndim == 1:
-        return float((logits.argmax(1) == truth).mean())
-    shares = probabilities(logits / find_temperature(logits, truth), multilabel=True)
-    guess = predicted_labels(shares, multilabel=True, thresholds=np.array(find_thresholds(shares, truth)))
-    return float((guess == truth).all(1).mean())
+def decide(logits: Floats, truth: NDArray[Any], metric: Metric) -> NDArray[Any]:
+    """Predict held-out examples with the temperature and the thresholds that a run calibrated on them has."""
+    multilabel = truth.ndim == 2
+    shares = probabilities(logits / find_temperature(logits, truth), multilabel=multilabel)
+    return predicted_labels(shares, multilabel=multilabel, thresholds=tune_thresholds(shares, truth, metric))

@@ -89,12 +89,16 @@ def _labels(run: Run) -> list[str]:
         return []
     found = run.details.get("thresholds")
     thresholds = found if isinstance(found, list) and len(found) == len(run.labels) else [None] * len(run.labels)
-    lines = []
+    head, lines = run.model.head_config, []
+    multilabel = isinstance(head, Classifier) and head.multilabel
+    decided = "predicted from a probability of" if multilabel else "threshold"
     for name, least in zip(run.labels[:NAMES], thresholds, strict=False):
-        given = f", predicted from a probability of {least:.3f}" if isinstance(least, float) else ""
+        given = f", {decided} {least:.3f}" if isinstance(least, float) else ""
         lines.append(f"- {plain(name)}{given}")
     if len(run.labels) > NAMES:
         lines.append(f"- and {len(run.labels) - NAMES} more, in `labels.json`")
+    if not multilabel and any(isinstance(each, float) for each in thresholds):
+        lines += ["", "The label with the highest ratio of probability to threshold is predicted."]
     return ["\n".join(lines)]
 
 
@@ -170,8 +174,9 @@ def _measured(run: Run) -> list[str]:
     if (accuracy := _number(validation, "accuracy")) is not None:
         on = "" if count is None else f", on {count:,} {origin} documents"
         scores = [f"accuracy {100 * accuracy:.1f} %"]
-        if (f1 := _number(validation, "macro_f1")) is not None:
-            scores.append(f"macro-F1 {100 * f1:.1f} %")
+        for score, what in (("micro_f1", "micro-F1"), ("macro_f1", "macro-F1")):
+            if (f1 := _number(validation, score)) is not None:
+                scores.append(f"{what} {100 * f1:.1f} %")
         if (loss := _number(validation, "loss")) is not None:
             scores.append(f"log loss {loss:.3f}")
         lines.append(f"- {', '.join(scores)}{on}")
@@ -182,8 +187,11 @@ def _measured(run: Run) -> list[str]:
         )
         if number is not None:
             kept = "kept" if step.get("kept") else "not kept"
+            f1 = _number(step, "macro_f1")
+            more = "" if f1 is None else f", {100 * f1:.1f} % macro-F1,"
             lines.append(
-                f"- {plain(step.get('name'))}: {100 * share:.1f} % accuracy out-of-fold ({number:,} examples), {kept}"
+                f"- {plain(step.get('name'))}: {100 * share:.1f} % accuracy{more} out-of-fold ({number:,} examples), "
+                f"{kept}"
             )
     figures = [_number(calibration, name) for name in ("temperature", "documents", "error_before", "error_after")]
     if None not in figures:

@@ -31,12 +31,16 @@ Raw = tuple[str, str | tuple[str, ...], str, int]
 
 
 def read_examples(
-    paths: Iterable[InputPath] | InputPath, options: ReadOptions | None = None, *, check: bool = True
+    paths: Iterable[InputPath] | InputPath,
+    options: ReadOptions | None = None,
+    *,
+    check: bool = True,
+    allow_single: bool = False,
 ) -> LabelledData:
     """Read a labelled dataset.
 
-    With `check`, refuse data that no classifier can be trained on (`check_classes`), and options that apply to none of
-    the files (`sources.check_options_apply`).
+    With `check`, refuse data that no classifier can be trained on (`check_classes`, with `allow_single`), and options
+    that apply to none of the files (`sources.check_options_apply`).
     """
     options = ReadOptions() if options is None else options
     check_values(options)
@@ -61,7 +65,7 @@ def read_examples(
         skipped=skipped,
     )
     if check:
-        check_classes(data)
+        check_classes(data, allow_single=allow_single)
     return data
 
 

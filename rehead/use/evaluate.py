@@ -74,10 +74,12 @@ def evaluate_labeller(labeller: Labeller, data: LabelledData) -> Metrics:
 def format_metrics(found: Metrics) -> str:
     """Format metrics as text tables."""
     multilabel = found.confusion is None
-    exact = " (all labels of a text correct)" if multilabel else ""
+    exact = "  (exact match: all labels of a text correct)" if multilabel else ""
+    micro = [] if found.micro_f1 is None else [f"micro-F1           {100 * found.micro_f1:6.2f} %"]
     lines = [
         f"{found.count:,} texts",
         f"accuracy           {100 * found.accuracy:6.2f} %{exact}",
+        *micro,
         f"macro-F1           {100 * found.macro_f1:6.2f} %",
         f"log loss           {found.loss:8.4f}",
         f"calibration error  {100 * found.calibration_error:6.2f} %  (expected calibration error, ECE)",

@@ -4,7 +4,7 @@
     given = labeller.probabilities(["What a film!"])  # (1, K)
     labeller.labels(given)                            # [("positive",)]
 
-Probabilities are calibrated, and multilabel thresholds are those tuned in fine-tuning.
+Probabilities are calibrated, and thresholds are those tuned in fine-tuning (`rehead.finetune.thresholds`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Labeller:
     multilabel: bool
     "Whether a text may have any number of labels."
     thresholds: NDArray[np.float64] | None
-    "Multilabel only: the decision threshold of each label; None: 0.5."
+    "The decision threshold of each label. None: 0.5 if multilabel; otherwise the most probable label is predicted."
 
     @classmethod
     def open(cls, path: str | Path) -> Labeller:
@@ -86,5 +86,5 @@ class Labeller:
             confidence = np.maximum(probabilities, 1 - probabilities).min(1, initial=1.0)
         else:
             found = [(self.names[place],) for place in chosen]
-            confidence = probabilities.max(1, initial=0.0)
+            confidence = probabilities[np.arange(len(chosen)), chosen]
         return [labels if each >= min_confidence else None for labels, each in zip(found, confidence, strict=True)]

@@ -44,6 +44,9 @@ def uncertainty(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
         return closest
     if given.shape[1] < 2:
         return np.zeros(len(given))
+    if labeller.thresholds is not None:
+        given = given / labeller.thresholds
+        given /= given.sum(1, keepdims=True)
     highest = np.sort(given, axis=1)[:, -2:]
     margin: Floats = 1 - (highest[:, 1] - highest[:, 0])
     return margin

@@ -16,7 +16,7 @@ class CharactersView(TextView):
 
     name = kind = "characters"
     about = "its character n-grams"
-    limit = 200_000
+    limit = 100_000
 
     def ngrams(self, texts: EncodedTexts) -> TextNgrams:
         """Find runs of characters."""

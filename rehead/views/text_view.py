@@ -71,10 +71,6 @@ class TextView(SparseView):
         )
         self.keys, self.scale, self.terms = found.keys, found.idf(), len(found.keys)
 
-    def keep(self, columns: Ints) -> None:
-        """Forget all other n-grams: those that have no weight."""
-        self.keys, self.scale, self.terms = self.keys[columns], self.scale[columns], len(columns)
-
     def state(self) -> bytes:
         """What decides the result of `read`, beside the options: the vocabulary."""
         return self.keys.tobytes()

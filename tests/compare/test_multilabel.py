@@ -1,4 +1,4 @@
-"""Calibration against scikit-learn's logistic regression; thresholds against an exhaustive search."""
+"""Calibration against scikit-learn's logistic regression."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rehead.compare import multilabel
 from rehead.compare.baselines import fit_baseline
-from rehead.compare.multilabel import calibrate, choose_thresholds, log_loss, sigmoid
-from rehead.compare.statistics import micro_f1
+from rehead.compare.multilabel import calibrate, log_loss, sigmoid
+from rehead.finetune.metrics import micro_f1
 from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
 from tests.compare.conftest import tagged
@@ -23,11 +22,6 @@ def made(count: int, frequencies: list[float], seed: int = 0) -> tuple[Floats, F
     chance = np.random.default_rng(seed)
     truth = chance.random((count, len(frequencies))) < frequencies
     return truth * 1.5 + chance.normal(size=truth.shape), truth
-
-
-def parts(count: int, folds: int = 5) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    fold = np.arange(count) % folds
-    return [(np.flatnonzero(fold != each), np.flatnonzero(fold == each)) for each in range(folds)]
 
 
 def test_intercepts_match_the_frequency_of_each_label() -> None:
@@ -66,28 +60,6 @@ def test_a_label_without_examples_or_with_all_of_them() -> None:
     found = sigmoid(calibrate(scores, truth, multilabel=True).log_odds(scores))
     assert found[:, 1].max() < 0.02
     assert found[:, 2].min() > 0.98
-
-
-def test_a_shared_threshold_is_the_best_for_micro_f1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilabel, "OWN_FROM", (None,))
-    scores, truth = made(300, [0.3, 0.1, 0.05])
-    probabilities = sigmoid(scores - 1.5)
-    found = choose_thresholds(probabilities, truth, parts(300))
-    assert len(set(found.thresholds)) == 1
-    best = max(micro_f1(truth, probabilities >= each) for each in np.unique(probabilities))
-    assert micro_f1(truth, probabilities >= found.thresholds[0]) == pytest.approx(best)
-    assert found.micro_f1 <= best  # tuned on other folds
-
-
-def test_labels_share_a_threshold_unless_their_own_pays() -> None:
-    """Many examples of miscalibrated labels: each gets its own. Few examples of calibrated ones: they share."""
-    scores, truth = made(4000, [0.5, 0.2, 0.2])
-    own = choose_thresholds(sigmoid(scores + np.array([-3.0, 0.0, 3.0])), truth, parts(4000)).thresholds
-    assert len(set(own)) == 3
-    scores, truth = made(120, [0.06] * 30)
-    found = calibrate(scores, truth, multilabel=True)
-    shared = choose_thresholds(sigmoid(found.log_odds(scores)), truth, parts(120)).thresholds
-    assert len(set(shared)) == 1
 
 
 def rare(count: int, seed: int = 0) -> LabelledData:

@@ -9,8 +9,8 @@ import pytest
 
 from rehead.compare.statistics import (
     accuracy_over_documents,
+    f1,
     f1_over_documents,
-    macro_f1,
     mcnemar,
     over_seeds,
     paired_bootstrap,
@@ -73,8 +73,9 @@ def test_macro_f1_leaves_out_a_class_that_nobody_has_or_names() -> None:
 
     truth, answer = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 0])
     table = np.eye(4, dtype=bool)
-    assert macro_f1(table[truth], table[answer]) == pytest.approx((2 / 4 + 4 / 6) / 2)
-    assert macro_f1(table[truth], table[answer]) == pytest.approx(metrics.macro_f1(truth, answer, 4))
+    assert f1(table[truth], table[answer], "macro") == pytest.approx((2 / 4 + 4 / 6) / 2)
+    assert f1(table[truth], table[answer], "macro") == pytest.approx(metrics.macro_f1(truth, answer, 4))
+    assert f1(table[truth], table[answer], "micro") == pytest.approx(3 / 5)  # the accuracy
 
 
 def test_the_paired_bootstrap_sees_a_difference_and_sees_none() -> None:

@@ -1,4 +1,4 @@
-"""Temperatures and thresholds, against a search over everything."""
+"""Temperatures, against a search over everything."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from rehead.finetune.calibration import (
     fold_temperature,
     probabilities,
 )
-from rehead.finetune.metrics import log_loss, per_class
-from rehead.finetune.thresholds import find_thresholds
+from rehead.finetune.metrics import log_loss
 from rehead.model.config import Classifier, ViewConfig, preset
 from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head, score_texts
@@ -85,26 +84,3 @@ def test_folding_divides_the_scores() -> None:
     before = score_texts(model, ids)
     fold_temperature(head, 2.5)
     np.testing.assert_allclose(score_texts(model, ids), before / 2.5, rtol=1e-5)
-
-
-def test_thresholds_are_the_best_of_all() -> None:
-    chance = np.random.RandomState(1)
-    truth = (chance.rand(300, 2) < (0.1, 0.5)).astype(np.float32)
-    shares = np.clip(0.15 + 0.25 * truth + 0.15 * chance.randn(300, 2), 0, 1).round(2)  # with many equals
-    found = find_thresholds(shares, truth)
-    for label, threshold in enumerate(found):
-        tried = np.linspace(0.05, 0.95, 181)
-        scores = [_f1(shares, truth, label, each) for each in tried]
-        assert _f1(shares, truth, label, threshold) == pytest.approx(max(scores))
-    assert found[0] < 0.5
-
-
-def test_a_label_that_hardly_occurs_keeps_one_half() -> None:
-    truth = np.zeros((50, 2))
-    truth[:4, 0] = truth[:46, 1] = 1
-    assert find_thresholds(np.random.RandomState(0).rand(50, 2), truth) == [0.5, 0.5]
-
-
-def _f1(shares: np.ndarray, truth: np.ndarray, label: int, threshold: float) -> float:
-    guess = shares >= threshold
-    return per_class(truth, guess, ["a", "b"])[label].f1

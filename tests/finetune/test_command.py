@@ -167,7 +167,7 @@ def test_several_labels(files: Path, capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr()
     assert "3 labels (multilabel)" in said.err
     assert len(load(files / "run").details["thresholds"]) == 3
-    assert "tuned for F1" in said.out
+    assert "thresholds tuned for --metric accuracy" in said.out
     assert main(["evaluate", str(files / "run"), str(files / "tags.csv")]) == 0
     assert "all labels of a text correct" in capsys.readouterr().out
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rehead.errors import UserError
-from rehead.finetune.fitted import by_chance, collapsed, describe_data
+from rehead.finetune.fitted import by_chance, calibrate_run, collapsed, describe_data, describe_metric, never_predicted
+from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import subset
+from rehead.model.model import Model
+from rehead.runs.run import Run
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 
 
 def test_classes_with_few_examples_are_named() -> None:
     lonely = subset(reviews(30), [*range(0, 30, 2), 1])
-    (note,) = describe_data(lonely)
+    note, single = describe_data(lonely)
     assert "'good' 1" in note
     assert "'bad'" not in note
+    assert single == "note: a single example of 1 of 2 classes: trained on, but not evaluated"
     (note,) = describe_data(reviews(8))
     assert "'bad' 4, 'good' 4" in note
     assert describe_data(reviews(20)) == []
@@ -58,3 +64,75 @@ def test_chance_is_told_from_little_skill() -> None:
     assert 0.85 < np.mean(often) < 1
     assert by_chance(1 - truth, truth)
     assert not by_chance(truth, truth)
+
+
+def never(counts: list[int], predicted: list[int]) -> str | None:
+    """Ask about classes with these many documents, of which some are predicted for their own documents."""
+    truth = np.repeat(np.arange(len(counts)), counts)
+    guess = np.where(np.isin(truth, predicted), truth, predicted[0])
+    names = [f"c{place}" for place in range(len(counts))]
+    return never_predicted(compute_metrics(np.eye(len(counts))[guess], truth, names), "out-of-fold")
+
+
+def test_classes_that_are_never_predicted_are_named_the_rarest_first() -> None:
+    said = never([30, 9, 5, 4, 7], [0])
+    assert said is not None
+    assert said.endswith("'c2' 5, 'c4' 7, 'c1' 9 (3 of 5 classes).")  # and not c3, which has four
+    assert "out-of-fold" in said
+    assert never([30, 9, 5, 4], [0, 1, 2]) is None
+    many = never([30, *range(12, 4, -1)], [0])
+    assert many is not None
+    assert many.endswith("'c8' 5, 'c7' 6, 'c6' 7, 'c5' 8, 'c4' 9, … (8 of 9 classes).")
+
+
+def calibrated(make_base: MakeBase, shift: float, **options: Any) -> tuple[Run, list[str]]:
+    """Calibrate a classifier by scores of 1,000 documents of which 100 are good, and hardly told from the others."""
+    base = make_base()
+    head = base.model.config.classifier(2)
+    truth = (np.arange(1000) % 10 == 0).astype(np.int64)
+    odds = 1.5 * (np.random.RandomState(0).randn(1000) + 1.5 * truth) - 1.5**2 / 2 + np.log(1 / 9) + shift
+    run = Run(Model(base.model.config, head), base.tokenizer, ["bad", "good"])
+    run.details = {"method": "linear", "options": {"metric": "accuracy", "class_weight": None, **options}}
+    return run, calibrate_run(run, np.stack((-odds, odds), 1) / 2, truth, "out-of-fold")[1]
+
+
+def test_macro_f1_has_thresholds_of_its_own_and_keeps_the_probabilities(make_base: MakeBase) -> None:
+    plain, _ = calibrated(make_base, 0.0)
+    tuned, _ = calibrated(make_base, 0.0, metric="macro-f1")
+    assert "thresholds" not in plain.details
+    assert tuned.details["thresholds"][0] > 0.5 > tuned.details["thresholds"][1]
+    assert tuned.details["calibration"] == plain.details["calibration"]
+    before, after = plain.details["validation"], tuned.details["validation"]
+    assert after["macro_f1"] > before["macro_f1"] + 0.05
+    assert after["loss"] == before["loss"]
+    assert "micro_f1" not in after
+
+
+def test_what_is_never_predicted_is_warned_of_once(make_base: MakeBase) -> None:
+    _, notes = calibrated(make_base, -9.0)
+    (said,) = [each for each in notes if each.startswith("warning: ")]
+    assert "same prediction, 'bad'" in said  # with two classes that is a collapse
+    truth = np.repeat([0, 1, 2], [60, 30, 8])
+    logits = 4.0 * np.eye(3)[np.where(truth == 2, 0, truth)]
+    for options, advice in (
+        ({}, "Try --metric macro-f1 or --class-weight balanced."),
+        ({"class_weight": "balanced"}, "Try --metric macro-f1."),
+        ({"metric": "macro-f1"}, "Try --class-weight balanced."),
+        ({"metric": "macro-f1", "class_weight": "balanced"}, "Give more examples of these."),
+    ):
+        base = make_base()
+        run = Run(Model(base.model.config, base.model.config.classifier(3)), base.tokenizer, ["a", "b", "c"])
+        run.details = {"method": "linear", "options": {"metric": "accuracy", "class_weight": None, **options}}
+        _, notes = calibrate_run(run, logits, truth, "out-of-fold")
+        (said,) = [each for each in notes if each.startswith("warning: ")]
+        assert said.endswith(f"'c' 8 (1 of 3 classes). {advice}")
+
+
+def test_it_is_said_what_was_compared_by() -> None:
+    assert "by log loss" in describe_metric("accuracy", multilabel=False, balanced_loss=False)
+    assert "most probable" in describe_metric("accuracy", multilabel=False, balanced_loss=False)
+    said = describe_metric("macro-f1", multilabel=False, balanced_loss=True)
+    assert "class-balanced log loss" in said
+    assert "macro-F1" in said
+    assert "exact match" in describe_metric("accuracy", multilabel=True, balanced_loss=False)
+    assert "for micro-F1" in describe_metric("micro-f1", multilabel=True, balanced_loss=False)

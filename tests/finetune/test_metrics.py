@@ -21,6 +21,7 @@ def predictions(count: int = 200, classes: int = 4) -> tuple[np.ndarray, np.ndar
 def test_one_label_each_as_scikit_learn_has_it() -> None:
     probabilities, truth = predictions()
     found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c", "d"])
+    assert found.micro_f1 is None  # it would be the accuracy
     guess = probabilities.argmax(1)
     assert found.count == 200
     assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
@@ -40,6 +41,7 @@ def test_several_labels_as_scikit_learn_has_it() -> None:
     probabilities = np.clip(0.5 * truth + 0.6 * chance.rand(150, 3), 0, 0.999)
     thresholds = np.array([0.4, 0.5, 0.7])
     found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"], thresholds)
+    assert found.micro_f1 == pytest.approx(sk_metrics.f1_score(truth, probabilities >= thresholds, average="micro"))
     guess = probabilities >= thresholds
     assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
     assert found.macro_f1 == pytest.approx(sk_metrics.f1_score(truth, guess, average="macro"))
@@ -88,3 +90,25 @@ def test_without_documents_nothing_is_counted() -> None:
     assert metrics.confusion(nothing, nothing, 2).tolist() == [[0, 0], [0, 0]]
     assert [(each.count, each.f1) for each in metrics.per_class(nothing, nothing, ["a", "b"])] == [(0, 0), (0, 0)]
     assert np.isnan(metrics.macro_f1(nothing, nothing, 2))
+
+
+def test_micro_f1_counts_pairs() -> None:
+    truth, guess = np.array([[1, 1, 0], [0, 1, 0]]), np.array([[True, False, True], [False, True, False]])
+    assert metrics.micro_f1(truth, guess) == pytest.approx(2 * 2 / (3 + 3))
+    assert metrics.macro_f1(truth, guess, 3) == pytest.approx((1 + 2 / 3 + 0) / 3)
+    nothing = np.zeros((2, 3), bool)
+    assert metrics.micro_f1(truth, nothing) == 0
+    assert np.isnan(metrics.micro_f1(nothing, nothing))
+    counts = np.array([[1, 0], [2, 2]]), np.array([[2, 0], [4, 8]])  # of two resamples
+    assert metrics.average_f1(*counts, "macro") == pytest.approx([1.0, (1 + 0.5) / 2])
+    assert metrics.average_f1(*counts, "micro") == pytest.approx([1.0, 8 / 12])
+
+
+def test_with_thresholds_the_class_with_the_highest_ratio_is_predicted() -> None:
+    shares = np.array([[0.6, 0.4], [0.8, 0.2], [0.7, 0.3]])
+    assert metrics.predicted_labels(shares, multilabel=False).tolist() == [0, 0, 0]
+    given = metrics.predicted_labels(shares, multilabel=False, thresholds=[0.65, 0.35])
+    assert given.tolist() == [1, 0, 0]  # those of which the second class reaches 0.35
+    assert metrics.predicted_labels(shares, multilabel=False, thresholds=[0.5, 0.5]).tolist() == [0, 0, 0]
+    found = metrics.compute_metrics(shares, np.array([1, 0, 0]), ["a", "b"], np.array([0.65, 0.35]))
+    assert (found.accuracy, found.macro_f1, found.confusion) == (1.0, 1.0, [[2, 0], [0, 1]])

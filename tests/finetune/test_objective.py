@@ -196,5 +196,7 @@ def test_accuracy_decides_and_the_loss_breaks_ties(make_base: MakeBase) -> None:
     assert made.selection_loss(worse) < made.selection_loss(better)
     made.class_weights = torch.ones(2)
     assert made.selection_loss(better) < made.selection_loss(worse)
+    made.class_weights, made.metric = None, "macro-f1"
+    assert made.selection_loss(better) < made.selection_loss(worse)
     tags = objective(make_base(), multilabel(30))
     assert tags.selection_loss({"accuracy": 0.1, "loss": 0.1}) < tags.selection_loss({"accuracy": 0.9, "loss": 0.2})

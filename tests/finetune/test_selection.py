@@ -11,7 +11,7 @@ from rehead.finetune import selection
 from rehead.finetune.calibration import calibrated_losses
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples
-from rehead.finetune.logistic import log_losses
+from rehead.finetune.losses import log_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.selection import is_better, select
 from tests.finetune.conftest import MakeBase
@@ -115,4 +115,31 @@ def test_exact_matches_are_counted_with_the_thresholds_of_the_run(
     proposals(monkeypatch, {"a": shifted}, task.truth)
     (found,) = select(task, "a").compared
     assert found.accuracy == 1.0
+    assert found.macro_f1 == 1.0
     assert found.multilabel
+
+
+def test_macro_f1_is_said_beside_accuracy(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: four of the last five are wrong, and so all of one class but one."""
+    task = Task.make(reviews(10), make_base(), FitOptions(), None)
+    guess = np.where(np.arange(10) < 2, task.truth, 0)
+    proposals(monkeypatch, {"a": np.eye(2)[guess]}, task.truth)
+    (found,) = select(task, "a").compared
+    assert found.accuracy == 0.6
+    assert found.macro_f1 == pytest.approx((2 * 5 / (5 + 9) + 2 * 1 / (5 + 1)) / 2)
+    assert "accuracy 60.0 %, macro-F1 52.4 %" in str(found)
+
+
+def test_for_macro_f1_a_gain_of_the_rare_class_is_kept(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, where classes are balanced: ten of a hundred gain much, the others lose a little."""
+    truth = (np.arange(100) < 10).astype(np.int64)
+    old = np.random.RandomState(0).randn(100, 2)
+    new = old.copy()
+    new[np.arange(100), truth] += np.where(truth == 1, 1.5, -0.6)
+    kept = {}
+    for metric in ("accuracy", "macro-f1"):
+        task = Task.make(reviews(100), make_base(), FitOptions(metric=metric), None)
+        task.truth = truth
+        proposals(monkeypatch, {"a": old, "b": new}, truth)
+        kept[metric] = select(task, "ab").best.name
+    assert kept == {"accuracy": "a", "macro-f1": "b"}

@@ -23,11 +23,11 @@ DETAILS = {
     "options": {"lr": 0.25, "epochs": None, "shard": False, "texts": ["/home/somebody/secret.csv"]},
     "examples": {"train": 1234, "train_fingerprint": "ab" * 32, "valid": 567, "valid_fingerprint": "cd" * 32},
     "base": {"objective": "bag", "tokens": 987654},
-    "validation": {"accuracy": 0.8765, "macro_f1": 0.7654, "loss": 0.4321},
+    "validation": {"accuracy": 0.8765, "macro_f1": 0.7654, "micro_f1": 0.6543, "loss": 0.4321},
     "calibration": {
         "temperature": 1.25, "error_before": 0.0612, "error_after": 0.0234, "documents": 567, "origin": "validation",
     },
-    "candidates": [{"name": "frozen base", "accuracy": 0.812, "examples": 789, "kept": True}],
+    "candidates": [{"name": "frozen base", "accuracy": 0.812, "macro_f1": 0.701, "examples": 789, "kept": True}],
     "thresholds": [0.25, 0.5],
 }  # fmt: skip
 
@@ -54,8 +54,8 @@ def test_it_says_what_the_run_says() -> None:
         ["method", "linear"],
         ["seed", "3"],
         ["lr 0\\.25"],
-        ["87.6 %", "76.5 %", "0.432", "567"],
-        ["frozen base", "81.2 %", "789", "kept"],
+        ["87.6 %", "micro-F1 65.4 %", "macro-F1 76.5 %", "0.432", "567"],
+        ["frozen base", "81.2 %", "70.1 %", "789", "kept"],
         ["temperature 1.25", "567", "6.1 %", "2.3 %"],
         ["128 tokens", r"head\+tail"],
         [f"rehead {rehead.__version__}", f"torch {torch.__version__}"],

@@ -420,3 +420,19 @@ def test_exported_is_what_was_loaded(tmp_path: Path) -> None:
     assert done.difference < 1e-5
     assert done.size == (tmp_path / "out" / "model.onnx").stat().st_size
     assert class_logits(run, TEXTS) == pytest.approx(class_logits(classifier("layers, tokens"), TEXTS))
+
+
+def test_the_folder_decides_by_the_thresholds_of_a_single_label(tmp_path: Path) -> None:
+    run = classifier("bag")
+    names = run.labels or []
+    texts = [text for text in TEXTS if text]
+    plain = Labeller.of(run).labels(Labeller.of(run).probabilities(texts))
+    thresholds = [0.01 if (name,) != plain[0] else 0.9 for name in names]
+    run.details["thresholds"] = thresholds
+    save(run, tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    expected = Labeller.open(tmp_path / "run").labels(Labeller.of(run).probabilities(texts))
+    assert expected != plain
+    assert [tuple(each["labels"]) for each in alone(tmp_path / "out", *texts)] == expected
+    about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
+    assert about["thresholds"] == thresholds

@@ -43,6 +43,16 @@ def test_one_label_is_given_from_how_sure_on() -> None:
     assert labeller.labels(given[:0]) == []
 
 
+def test_thresholds_of_one_label_decide_and_confidence_is_that_of_what_is_given() -> None:
+    run = made()
+    run.details["thresholds"] = [0.6, 0.3, 0.1]
+    labeller = Labeller.of(run)
+    given = np.array([[0.6, 0.25, 0.15], [0.8, 0.15, 0.05]])  # by threshold: 1, 0.83, 1.5 and 1.33, 0.5, 0.5
+    assert labeller.labels(given) == [("good",), ("bad",)]
+    assert labeller.labels(given, min_confidence=0.5) == [None, ("bad",)]
+    assert labeller.labels(given[:0]) == []
+
+
 def test_of_several_the_most_doubtful_decides() -> None:
     labeller = Labeller.of(made(multilabel=True))
     given = np.array([[0.95, 0.05, 0.9], [0.95, 0.45, 0.9], [0.1, 0.1, 0.1]])

@@ -23,6 +23,13 @@ def test_doubt_is_how_close_the_two_likeliest_are() -> None:
     assert np.allclose(uncertainty(given, labeller), [1.0, 0.0, 0.7])
 
 
+def test_thresholds_move_where_doubt_is() -> None:
+    run = tiny_classifier()
+    run.details["thresholds"] = [0.6, 0.3, 0.1]
+    given = np.array([[0.6, 0.3, 0.1], [0.9, 0.1, 0.0]])  # by threshold: 1, 1, 1 and 1.5, 1/3, 0
+    assert np.allclose(uncertainty(given, Labeller.of(run)), [1.0, 1 - (1.5 - 1 / 3) / (1.5 + 1 / 3)])
+
+
 def test_of_several_labels_the_closest_to_its_threshold_counts() -> None:
     run = tiny_classifier(multilabel=True)
     given = np.array([[0.5, 0.0, 1.0], [0.2, 0.0, 1.0], [0.0, 0.0, 0.0]])

@@ -82,8 +82,17 @@ class Task:
 
     @property
     def balanced(self) -> bool:
-        """Whether all classes count the same."""
+        """Whether all classes count the same in training."""
         return self.options.class_weight == "balanced"
+
+    @property
+    def balanced_loss(self) -> bool:
+        """Whether all classes count the same where candidates and settings are compared.
+
+        Not for the macro-F1 of multilabel data: its log loss is a mean over the labels anyway, and balancing the few
+        texts that have a rare label against all others would leave them to decide.
+        """
+        return self.balanced or (self.options.metric == "macro-f1" and not self.train.multilabel)
 
 
 @dataclass
@@ -105,13 +114,16 @@ class Candidate:
     "What the user should know about how it was found."
     frozen: bool = True
     "Whether the base stays as it was."
+    balanced_loss: bool = False
+    "Whether it is compared by class-balanced loss: that of its task."
 
     @property
     def loss(self) -> float:
         """Mean out-of-fold loss, as settings are compared by it."""
         known = ~np.isnan(self.logits[:, 0])
-        truth, balanced = self.examples.truth[known], self.examples.balanced
-        return float(selection_losses(self.logits[known], truth, balanced=balanced).mean())
+        return float(
+            selection_losses(self.logits[known], self.examples.truth[known], balanced=self.balanced_loss).mean()
+        )
 
 
 def fold_count(data: LabelledData) -> int:

@@ -68,7 +68,9 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
         return found[0]
     layers, bag = found
     known = ~np.isnan(layers.logits[:, 0])
-    losses = [selection_losses(each.logits[known], task.truth[known], balanced=task.balanced) for each in (bag, layers)]
+    losses = [
+        selection_losses(each.logits[known], task.truth[known], balanced=task.balanced_loss) for each in (bag, layers)
+    ]
     gain = losses[0] - losses[1]
     pays = gain.mean() > gain.std() / len(gain) ** 0.5
     chosen = layers if pays else bag
@@ -89,7 +91,7 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
     if not task.search_folds:
         even = {**START, **{each.name: 1.0 for each in views}}
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
-        note = "a class has one text only: nothing could be cross-validated"
+        note = "fewer than two classes have two different texts: nothing could be cross-validated"
     else:
         with one_thread() if len(task.searched) < SMALL else contextlib.nullcontext():
             chosen = search(task, examples)
@@ -230,7 +232,7 @@ def equally_good(tried: Sequence[Candidate]) -> list[Candidate]:
     """
     ranked = sorted(tried, key=lambda each: each.loss)
     known = ~np.isnan(ranked[0].logits[:, 0])
-    truth, balanced = ranked[0].examples.truth[known], ranked[0].examples.balanced
+    truth, balanced = ranked[0].examples.truth[known], ranked[0].balanced_loss
     losses = [selection_losses(each.logits[known], truth, balanced=balanced) for each in ranked]
 
     def close(worse: NDArray[np.float64]) -> bool:
@@ -270,4 +272,7 @@ def _from_fit(
     def build() -> Run:
         return build_linear(task.base, examples, fit_to(examples), task.train)
 
-    return Candidate("frozen base, linear head", logits, examples, settings, fit_to, build, notes)
+    compared = task.balanced_loss
+    return Candidate(
+        "frozen base, linear head", logits, examples, settings, fit_to, build, notes, balanced_loss=compared
+    )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
 BAG_EPOCHS = 4.0  # by default, where no layer is trained
-BESIDE_SHARES = (1.0, 0.5, 0.0)  # weight of the other views beside the network, against beside the frozen base
+BESIDE_SHARES = (1.0, 0.5, 0.0)  # of the other views' weight beside the frozen network, beside the fine-tuned one
 BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
 
 
@@ -51,7 +51,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         beside[outside] = _beside(frozen.fit(part), examples.take(outside))
     shares = BESIDE_SHARES if np.nansum(beside**2) else (0.0,)
     logits = {share: tuned + share * beside for share in shares}
-    share = min(shares, key=lambda each: calibrated_losses(logits[each], task.truth, balanced=task.balanced).mean())
+    balanced = task.balanced_loss
+    share = min(shares, key=lambda each: calibrated_losses(logits[each], task.truth, balanced=balanced).mean())
 
     def build() -> Run:
         run = _train(task, frozen, examples, task.train, layers=layers)

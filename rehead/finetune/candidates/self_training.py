@@ -63,7 +63,9 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         student = school.teach(teacher, inside)
         for share, logits in taught.items():
             logits[outside] = teacher.scores(held_out) + share * student.scores(held_out)
-    share = min(SHARES, key=lambda each: calibrated_losses(taught[each], task.truth, balanced=task.balanced).mean())
+    share = min(
+        SHARES, key=lambda each: calibrated_losses(taught[each], task.truth, balanced=task.balanced_loss).mean()
+    )
 
     def build() -> Run:
         teacher = best.fit(examples)

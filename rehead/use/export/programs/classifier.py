@@ -41,7 +41,8 @@ def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         ids = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
         [given] = SESSION.run(["probabilities"], {"ids": ids, **ngrams(text)})
-        chosen = given >= ABOUT["thresholds"] if ABOUT["multilabel"] else np.arange(len(given)) == given.argmax()
+        reached = given / ABOUT["thresholds"]
+        chosen = reached >= 1 if ABOUT["multilabel"] else np.arange(len(given)) == reached.argmax()
         labels = [name for name, yes in zip(ABOUT["labels"], chosen, strict=True) if yes]
         yield {"labels": labels, "probabilities": dict(zip(ABOUT["labels"], given.tolist(), strict=True))}
 
