@@ -82,7 +82,8 @@ def _first(names: Sequence[str]) -> str:
 
 def describe_metric(metric: Metric, *, multilabel: bool, balanced_loss: bool) -> str:
     """Say what candidates and settings were compared by, and what the decisions are tuned for."""
-    loss = "class-balanced log loss" if balanced_loss else "log loss"
+    loss = "log loss" if multilabel else "expected error"
+    loss = f"class-balanced {loss}" if balanced_loss else loss
     aim = {"macro-f1": "macro-F1", "micro-f1": "micro-F1"}.get(metric, "the mean of exact match and micro-F1")
     decided = f"thresholds are tuned for {aim}"
     if not multilabel:

@@ -50,10 +50,10 @@ class FitOptions(TrainingOptions):
     "balanced: weight classes by inverse frequency, over the classes present (default: all examples weigh the same)."
 
     metric: Metric = "accuracy"
-    """What to choose by. accuracy: cross-validation compares by log loss, and multilabel thresholds maximise the mean
-    of exact match and micro-F1; macro-f1: it compares by class-balanced log loss (multilabel: log loss), and thresholds
-    maximise macro-F1, so that rare classes are predicted more often; micro-f1 (multilabel only): thresholds maximise
-    micro-F1."""
+    """What to choose by. accuracy: cross-validation compares by expected error (multilabel: log loss), and multilabel
+    thresholds maximise the mean of exact match and micro-F1; macro-f1: all classes count the same in the expected
+    error, and thresholds maximise macro-F1, so that rare classes are predicted more often; micro-f1 (multilabel only):
+    thresholds maximise micro-F1."""
 
     unfreeze: float | None = flag(None, metavar="EPOCHS")
     """Gradual unfreezing: train the head alone first, then unfreeze one more layer after every EPOCHS, from the top

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 BIAS = 10.0  # square of the constant feature
 TOLERANCE, ITERATIONS = 1e-2, 40  # of conjugate gradients
+NEWTON_STEPS, NEWTON_ITERATIONS = 8, 15  # of the hinge loss, and of conjugate gradients in each
 
 
 def out_of_fold(kernel: Floats, targets: Floats, folds: Folds, alpha: float, weights: Floats | None = None) -> Floats:
@@ -79,48 +80,101 @@ def fit_primal(
 
     Blocks are dense arrays or sparse matrices, (N, W). `weights`: of the documents, (N,), or (N, K) by class.
     """
-    joined = [_Block(each) for each in _joined(blocks)]
+    features = _Features(blocks)
     y = torch.from_numpy(np.asarray(targets, np.float32))
-    d = torch.ones(len(y), 1)
-    if weights is not None:
-        d = torch.from_numpy(np.asarray(weights, np.float32).reshape(len(y), -1))
-    constant = BIAS**0.5
+    solution = _solve(features, y, _column(weights, len(y)), alpha, iterations)
+    return features.split(solution)
 
-    def up(residual: torch.Tensor) -> torch.Tensor:
-        parts = [part.transposed(residual) for part in joined]
-        return torch.cat((*parts, constant * residual.sum(0, keepdim=True)))
 
-    def down(solution: torch.Tensor) -> torch.Tensor:
-        total: torch.Tensor = constant * solution[-1:]
-        begin = 0
-        for part in joined:
-            total = total + part.product(solution[begin : begin + part.width])
-            begin += part.width
-        return total
+def fit_hinge(
+    blocks: Sequence[Any], truth: NDArray[Any], alpha: float, weights: NDArray[Any] | None = None
+) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
+    """Minimise the squared hinge loss of each class against the rest: weights of each block (W, K), and the bias.
 
+    Documents on the right side of the margin do not count, for each class by itself (`truth`: (N, K) of yes and no).
+    Which these are is found by Newton's method (Chapelle 2007): a regression on the others, then once more.
+    """
+    features = _Features(blocks)
+    y = torch.from_numpy(np.where(np.asarray(truth) > 0, 1.0, -1.0).astype(np.float32))
+    d = _column(weights, len(y))
+    solution = _solve(features, y, d, alpha, NEWTON_ITERATIONS)
+    for _ in range(NEWTON_STEPS):
+        counted = (y * features.down(solution) < 1).float()
+        solution = _solve(features, y, d * counted, alpha, NEWTON_ITERATIONS, solution)
+    return features.split(solution)
+
+
+def _column(weights: NDArray[Any] | None, count: int) -> torch.Tensor:
+    """Weights as (N, 1), or (N, K)."""
+    if weights is None:
+        return torch.ones(count, 1)
+    return torch.from_numpy(np.asarray(weights, np.float32).reshape(count, -1))
+
+
+def _solve(
+    features: _Features,
+    y: torch.Tensor,
+    d: torch.Tensor,
+    alpha: float,
+    iterations: int,
+    start: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Minimise Σ d (y − Xw)² + α |w|² by preconditioned conjugate gradients: (W + 1, K), the last row the bias."""
     # Jacobi preconditioner: frequent features have a large diagonal.
-    mean_weight = d.mean(1)
-    diagonal = torch.cat((*(part.squares(mean_weight) for part in joined), BIAS * mean_weight.sum().reshape(1)))
-    scale = 1 / (diagonal + alpha)[:, None]
-    residual = up(d * y)
-    solution, step = torch.zeros_like(residual), scale * residual
-    square = (residual * step).sum(0)  # (K,)
-    start = square.clamp_min(1e-30)
+    scale = 1 / (features.squares(d.mean(1)) + alpha)[:, None]
+    right = features.up(d * y)
+    goal = (right * scale * right).sum(0).clamp_min(1e-30)  # (K,)
+    if start is None:
+        solution, residual = torch.zeros_like(right), right
+    else:
+        solution = start.clone()
+        residual = right - features.up(d * features.down(solution)).add_(solution, alpha=alpha)
+    step = scale * residual
+    square = (residual * step).sum(0)
     for _ in range(iterations):
-        product = up(d * down(step)).add_(step, alpha=alpha)
+        if bool((square <= TOLERANCE**2 * goal).all()):
+            break
+        product = features.up(d * features.down(step)).add_(step, alpha=alpha)
         size = square / (step * product).sum(0).clamp_min(1e-30)
         solution.addcmul_(step, size)
         residual.addcmul_(product, size, value=-1)
         scaled = torch.mul(scale, residual, out=product)
         after = (residual * scaled).sum(0)
-        if bool((after <= TOLERANCE**2 * start).all()):
-            break
         step.mul_(after / square.clamp_min(1e-30)).add_(scaled)
         square = after
-    widths = [block.shape[1] for block in _ordered(blocks)]
-    found = iter(torch.split(solution[:-1], widths))
-    by_block = {id(block): part.numpy() for block, part in zip(_ordered(blocks), found, strict=True)}
-    return [by_block[id(block)] for block in blocks], (constant * solution[-1]).numpy()
+    return solution
+
+
+class _Features:
+    """Blocks of features side by side, the dense ones first, and a constant: one product for each kind."""
+
+    def __init__(self, blocks: Sequence[Any]) -> None:
+        self.blocks, self.parts = blocks, [_Block(each) for each in _joined(blocks)]
+
+    def up(self, residual: torch.Tensor) -> torch.Tensor:
+        """Residuals (N, K) → gradients (W + 1, K)."""
+        parts = [part.transposed(residual) for part in self.parts]
+        return torch.cat((*parts, BIAS**0.5 * residual.sum(0, keepdim=True)))
+
+    def down(self, solution: torch.Tensor) -> torch.Tensor:
+        """Weights (W + 1, K) → scores (N, K)."""
+        total: torch.Tensor = BIAS**0.5 * solution[-1:]
+        begin = 0
+        for part in self.parts:
+            total = total + part.product(solution[begin : begin + part.width])
+            begin += part.width
+        return total
+
+    def squares(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sum of the squares of each column, weighted: (W + 1,)."""
+        return torch.cat((*(part.squares(weights) for part in self.parts), BIAS * weights.sum().reshape(1)))
+
+    def split(self, solution: torch.Tensor) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
+        """Give the weights of each block, in the order of the blocks, and the bias."""
+        ordered = _ordered(self.blocks)
+        parts = torch.split(solution[:-1], [block.shape[1] for block in ordered])
+        by_block = {id(block): part.numpy() for block, part in zip(ordered, parts, strict=True)}
+        return [by_block[id(block)] for block in self.blocks], (BIAS**0.5 * solution[-1]).numpy()
 
 
 def _ordered(blocks: Sequence[Any]) -> list[Any]:

@@ -1,10 +1,11 @@
 """Choosing among candidates by their out-of-fold scores.
 
-Each candidate is compared with the best so far and kept if the out-of-fold log loss falls by more than half the
+Each candidate is compared with the best so far and kept if the out-of-fold loss falls by more than half the
 standard error of the difference. That is a low bar: a candidate that changes nothing passes it about three times in
 ten. But such a candidate costs little, while refusing one that helps, which few examples can seldom prove, costs more.
 
-The log loss stands in for accuracy, which is too coarse with few examples. For macro-F1 it is class-balanced.
+The loss (`rehead.finetune.losses`) stands in for accuracy, which is too coarse with few examples. For macro-F1 it is
+class-balanced.
 """
 
 from __future__ import annotations

@@ -26,9 +26,18 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.name].from_config(model, config)
 
 
-def views_beside(model: Model) -> list[View]:
-    """Make the views that can stand beside the vectors of a base: all that learn from the text itself."""
-    return [view(model, view.Options()) for view in VIEWS.values() if view.learns]
+def views_beside(model: Model, *, long: bool = False) -> list[View]:
+    """Make the views that can stand beside the vectors of a base: all that learn from the text itself.
+
+    Of long texts, none reads character n-grams.
+    """
+    views = [view(model, view.Options()) for view in VIEWS.values() if view.learns]
+    if not long:
+        return views
+    for view in views:
+        if isinstance(view, LsaView):
+            view.leave_out(CharactersView)
+    return [view for view in views if not isinstance(view, CharactersView)]
 
 
 def check_views(model: Model) -> None:

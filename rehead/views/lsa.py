@@ -60,6 +60,7 @@ class LsaView(DenseView):
     def __init__(self, model: Model, options: Any, *, unit: bool = True, terms: int = 0, columns: int = 0) -> None:  # noqa: ANN401
         super().__init__(model, options, unit=unit)
         self.terms, self._columns = terms, columns
+        self.left: type[TextView] | None = None
         self.kinds: tuple[TextView, ...] = (_Words(model, NoOptions()), _Characters(model, NoOptions()))
 
     @classmethod
@@ -75,10 +76,14 @@ class LsaView(DenseView):
         """Width of the vectors."""
         return self._columns
 
+    def leave_out(self, left: type[TextView]) -> None:
+        """Read n-grams of the other kind only."""
+        self.left = left
+
     def learn(self, texts: EncodedTexts) -> None:
         """Learn vocabulary and idf, then the principal directions of the documents."""
         for kind in self.kinds:
-            kind.learn(texts)
+            kind.learn(EncodedTexts([]) if self.left is not None and isinstance(kind, self.left) else texts)
         self.terms = sum(kind.terms for kind in self.kinds)
         matrix = self._weighted(texts)
         self.table = principal_directions(matrix, min(WIDTH, self.terms, matrix.shape[0]))

@@ -18,7 +18,7 @@ from rehead.finetune.linear import LinearClassifier, Settings
 from rehead.finetune.losses import selection_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import folds, max_folds, split, strata
-from rehead.finetune.targets import subset, targets
+from rehead.finetune.targets import targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
 from rehead.views import views_beside
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     Folds = Sequence[tuple[Ints, Ints]]
 
 MOST_FOLDS = 10
-SEARCHED = 1_500  # examples: with more, settings are searched on so many of them
+SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
+LONG = (
+    600  # characters on average, from which on character n-grams are not read: words say it all, in a fifth of the time
+)
 HELD_OUT = 0.1  # share that judges the candidates then
 
 
@@ -47,35 +50,28 @@ class Task:
     unlabelled: Sequence[str] | None
     truth: NDArray[Any]
     "(N,) of classes, or (N, K) of yes and no if multilabel."
-    searched: Ints
-    "The examples on which settings are searched: all, unless there are very many."
-    search_folds: Folds
-    "Of these examples: for each fold, those outside and those in it. Empty if nothing can be cross-validated."
     folds: Folds
-    "The same of all examples: what candidates are judged by."
+    """For each fold, the examples outside and those in it: what candidates are judged by. One held-out tenth, if there
+    are many examples; empty if nothing can be cross-validated."""
 
     @classmethod
     def make(cls, train: LabelledData, base: Run, options: FitOptions, unlabelled: Sequence[str] | None) -> Task:
         """Choose the folds."""
         if base.tokenizer is None:
             raise UserError("fine-tuning needs a run with a tokenizer to start from.")
-        searched = np.arange(len(train))
-        if len(train) > SEARCHED:
-            searched = split(train, 1 - SEARCHED / len(train), options.seed)[0]
-        part = subset(train, searched)
-        count = fold_count(part)
-        search_folds = folds(part, count, options.seed) if count >= 2 else []
-        judged = search_folds
-        if search_folds and len(searched) < len(train):
-            judged = [split(train, HELD_OUT, options.seed)]
+        judged = []
+        if (count := fold_count(train)) >= 2:
+            many = len(train) > SEARCHED
+            judged = [split(train, HELD_OUT, options.seed)] if many else folds(train, count, options.seed)
         truth = targets(train, train.names, multilabel=train.multilabel)
-        return cls(train, base, options, unlabelled, truth, searched, search_folds, judged)
+        return cls(train, base, options, unlabelled, truth, judged)
 
     @functools.cached_property
     def text_views(self) -> list[View]:
         """The views that learn from the text itself, which all text at hand has taught."""
-        views = views_beside(self.base.model)
-        texts = EncodedTexts([*self.train.texts, *(self.unlabelled or ())])
+        texts = EncodedTexts(list(dict.fromkeys([*self.train.texts, *(self.unlabelled or ())])))
+        long = sum(map(len, self.train.texts)) > LONG * len(self.train)
+        views = views_beside(self.base.model, long=long)
         for view in views:
             view.learn(texts)
         return [view for view in views if view.columns]

@@ -6,8 +6,8 @@ weight at a time. With few labels accuracy is too coarse to compare settings by:
 balanced classes the loss is balanced too; otherwise the settings that undo the balancing would win.
 
 With up to `SEARCHED` examples every setting is judged on all of them, at the cost of one matrix inverse
-(`rehead.finetune.ridge`). With more, the search is on a part, and a few settings near the best are tried on all but a
-tenth: the more labels there are, the more exact words and characters count beside vectors.
+(`rehead.finetune.ridge`). With more, words and characters alone are compared with more and less weight for vectors
+beside them, on a held-out tenth: the more labels there are, the more the exact words count.
 
 Where a base has layers, hidden states compete with the n-gram vectors under them, which win unless the layers gain by
 more than a standard error: what layers learn by predicting words separates documents less well, so far
@@ -24,9 +24,10 @@ import numpy as np
 
 from rehead.finetune.build import build_linear, check_length
 from rehead.finetune.calibration import find_temperature
-from rehead.finetune.candidates.candidate import Candidate, Task, describe_settings
+from rehead.finetune.candidates.candidate import SEARCHED, Candidate, Task, describe_settings
 from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.linear import (
+    HINGE,
     LinearClassifier,
     Settings,
     example_weights,
@@ -52,6 +53,12 @@ ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 START: Settings = {"power": 2.0, "alpha": 1.0}
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
+MANY_ALPHAS = (0.5, 0.2, 1.0)  # with many examples
+BESIDE = (
+    0.0,
+    0.2,
+    1.0,
+)  # weight of vectors beside words and characters with many examples, against 1 for each of these
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
 SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
 NEURAL = ("bag", "layers")
@@ -88,41 +95,32 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
     views: list[View] = [view, *(task.text_views if beside else ())]
     classes = len(task.train.names)
     examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
-    if not task.search_folds:
+    if not task.folds:
         even = {**START, **{each.name: 1.0 for each in views}}
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
         note = "fewer than two classes have two different texts: nothing could be cross-validated"
     else:
-        with one_thread() if len(task.searched) < SMALL else contextlib.nullcontext():
+        with one_thread() if len(examples) < SMALL else contextlib.nullcontext():
             chosen = search(task, examples)
-        note = (
-            f"settings chosen by {len(task.search_folds)}-fold cross-validation on {len(task.searched):,} of "
-            f"{len(task.train):,} examples: {describe_settings(chosen[0].settings[0])}"
-            + (f", averaged with {len(chosen) - 1} others that are as good" if len(chosen) > 1 else "")
-        )
+        many = len(examples) > SEARCHED
+        how = "on a held-out tenth" if many else f"by {len(task.folds)}-fold cross-validation"
+        others = f", averaged with {len(chosen) - 1} that are as good" if len(chosen) > 1 else ""
+        note = f"settings chosen {how}: {describe_settings(chosen[0].settings[0])}{others}"
     return average(task, chosen, [note])
 
 
 def search(task: Task, examples: Examples) -> list[Candidate]:
-    """Search on the examples that are for that; where these are a part, look again nearby with all of them."""
-    part = examples if len(task.searched) == len(examples) else examples.take(task.searched)
-    found = equally_good(Search(task, part).run())[: AVERAGED[len(part) >= SMALL]]
-    if len(part) == len(examples):
-        return found
-    best = found[0].settings[0]
-    tried = [_held_out(task, examples, best)]
-
-    def attempt(changes: Settings) -> None:
-        settings = {**min(tried, key=lambda each: each.loss).settings[0], **changes}
-        tried.append(_held_out(task, examples, settings))
-
-    dense = {view.name: best[view.name] / STEP for view in examples.views if not view.sparse and best.get(view.name)}
-    if any(best.get(view.name) for view in examples.views if view.sparse) and dense:
-        attempt(dense)
-    attempt({"alpha": best["alpha"] / STEP})
-    if tried[-1].loss > tried[0].loss:
-        attempt({"alpha": best["alpha"] * STEP})
-    return [min(tried, key=lambda each: each.loss)]
+    """Search for the settings of few examples; compare a few combinations of views with many."""
+    if len(examples) <= SEARCHED:
+        return equally_good(Search(task, examples).run())[: AVERAGED[len(examples) >= SMALL]]
+    sparse = {view.name: 1.0 for view in examples.views if view.sparse}
+    dense = [view.name for view in examples.views if not view.sparse]
+    weights = [{**sparse, **dict.fromkeys(dense, each)} for each in BESIDE] if sparse else [dict.fromkeys(dense, 1.0)]
+    first, *others = MANY_ALPHAS
+    tried = [_held_out(task, examples, {**START, **each, "alpha": first}) for each in weights]
+    chosen = min(tried, key=lambda each: each.loss).settings[0]
+    tried += [_held_out(task, examples, {**chosen, "alpha": alpha}) for alpha in others]
+    return equally_good(tried)[:2]
 
 
 class Search:
@@ -140,9 +138,10 @@ class Search:
     def run(self) -> list[Candidate]:
         """Try combinations of views, then change the best of them."""
         names = [view.name for view in self.examples.views]
+        many = len(self.examples) >= SMALL
         for weights in starts(names):
-            self.best_alpha({**START, **weights}, ALPHAS)
-        for _ in range(ROUNDS):
+            self.best_alpha({**START, **weights}, ALPHAS[1:5] if many else ALPHAS)
+        for _ in range(1 if many else ROUNDS):
             before = self.best
             for name in names:
                 self._change(name)
@@ -186,7 +185,7 @@ class Search:
             return
         combined = np.sum([fixed[view.name] * self._kernel(view, power) for view in views], axis=0)
         for alpha in new:
-            scores = out_of_fold(combined, self.targets, self.task.search_folds, alpha, self.weights)
+            scores = out_of_fold(combined, self.targets, self.task.folds, alpha, self.weights)
             complete = {**fixed, "alpha": alpha}
             key = tuple(sorted(complete.items()))
             self.tried[key] = judged(self.task, self.examples, complete, scores, self.prior)
@@ -219,9 +218,12 @@ def _held_out(task: Task, examples: Examples, settings: Settings) -> Candidate:
     """Judge settings by the examples that are held out when all are used."""
     [(inside, outside)] = task.folds
     part = examples.take(inside)
-    _, prior = regression_targets(part.truth, part.classes, balanced=part.balanced)
+    prior = np.zeros(examples.classes)  # of the hinge loss
     scores = np.full((len(examples), examples.classes), np.nan)
-    scores[outside] = fit(part, {**settings, "temperature": 1.0}).scores(examples.take(outside)) - prior
+    scores[outside] = fit(part, {**settings, "temperature": 1.0}).scores(examples.take(outside))
+    if len(part) <= HINGE:
+        prior = regression_targets(part.truth, part.classes, balanced=part.balanced)[1]
+        scores -= prior
     return judged(task, examples, settings, scores, prior)
 
 
@@ -245,10 +247,6 @@ def average(task: Task, made: Sequence[Candidate], notes: list[str]) -> Candidat
     """Average candidates that read the same examples: their scores, and their weights."""
     settings = [each.settings[0] for each in made]
     logits = np.mean([each.logits for each in made], axis=0)
-    if len(logits) < len(task.train):  # searched on a part
-        whole = np.full((len(task.train), logits.shape[1]), np.nan)
-        whole[task.searched] = logits
-        logits = whole
     return _from_fit(task, made[0].examples, settings, logits, lambda some: fit_average(some, settings), notes)
 
 

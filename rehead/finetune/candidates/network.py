@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
+MANY_EXAMPLES = 3_000
 BAG_EPOCHS = 4.0  # by default, where no layer is trained
 BESIDE_SHARES = (1.0, 0.5, 0.0)  # of the other views' weight beside the frozen network, beside the fine-tuned one
 BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
@@ -43,6 +44,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return "self-training was kept"
     frozen, examples = best, best.examples
     layers = "layers" in examples.features
+    if not layers and len(task.train) > MANY_EXAMPLES:
+        return f"without layers it gains nothing with more than {MANY_EXAMPLES:,} examples"
     tuned, beside = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
     for inside, outside in task.folds[: LAYERS_FOLDS if layers else BAG_FOLDS]:
         part = examples.take(inside)

@@ -54,7 +54,11 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     examples = best.examples
     if not any(view.sparse for view in examples.views):
         return "it teaches words and characters, which are not read"
-    unlabelled = read_unlabelled(task.base, examples, sample(task.unlabelled, MAX_DOCUMENTS, task.options.seed))
+    known = set(task.train.texts)
+    new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
+    if len(new) < len(task.train):
+        return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
+    unlabelled = read_unlabelled(task.base, examples, sample(new, MAX_DOCUMENTS, task.options.seed))
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
     school = School(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
