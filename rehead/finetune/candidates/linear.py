@@ -130,8 +130,6 @@ class Search:
         self.task, self.examples = task, examples
         self.targets, self.prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
         self.weights = example_weights(examples)
-        if self.weights is not None and self.weights.ndim == 2:  # one kernel for all labels: the mean weight
-            self.weights = self.weights.mean(1)
         self.kernels: dict[tuple[str, float], Floats] = {}
         self.tried: dict[tuple[tuple[str, float], ...], Candidate] = {}
 
