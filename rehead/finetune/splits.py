@@ -97,7 +97,7 @@ def max_folds(data: LabelledData, most: int) -> int:
 
 
 def class_sizes(data: LabelledData) -> list[int]:
-    """Count the different documents of each class (multilabel: by the rarest label); copies count where the first is."""
+    """Count the different documents of each class (by the rarest label, if multilabel), the classes that have any."""
     return [len(groups) for groups in _groups(data, 0, Stream.FOLD)]
 
 

@@ -37,14 +37,14 @@ def test_noise_is_not_better_and_a_gain_is() -> None:
 
 
 def test_a_candidate_that_changes_nothing_but_luck_is_seldom_kept() -> None:
-    """What is kept must gain by half a standard error, which luck alone gives about three times in ten."""
+    """What is kept must gain by half a standard error, which luck alone gives about four times in ten."""
     kept = []
-    for seed in range(60):
+    for seed in range(200):
         chance = np.random.RandomState(seed)
         truth = chance.randint(0, 2, 200)
         same = np.where(truth[:, None] == np.arange(2), 1.0, 0.0)
         kept.append(is_better(same + chance.randn(200, 2), same + chance.randn(200, 2), truth))
-    assert 0 < np.mean(kept) < 0.45
+    assert 0.3 < np.mean(kept) < 0.5
 
 
 def test_calibrated_losses_are_at_the_temperature_of_the_lowest_log_loss() -> None:

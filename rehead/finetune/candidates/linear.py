@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 POWERS = (1.0, 2.0, 3.0)
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 START: Settings = {"power": 2.0, "alpha": 1.0}
+TEMPERATURE = 0.2  # where nothing can be cross-validated: what is found elsewhere is 0.1 to 0.3, mostly
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
@@ -87,7 +88,7 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
     classes = len(task.train.names)
     examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
     if not task.search_folds:
-        even = {**START, **{each.name: 1.0 for each in views}}
+        even = {**START, "temperature": TEMPERATURE, **{each.name: 1.0 for each in views}}
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
         note = "a class has one text only: nothing could be cross-validated"
     else:
