@@ -113,7 +113,8 @@ class School:
             fitted = fit_targets(self.together, self.settings, np.concatenate((labels, soft)), prior, weights, STEPS)
             student = widened(fitted, examples)
             own = student.scores(self.unlabelled)
-            factor = np.broadcast_to(size / np.maximum(score_size(own, multilabel=multilabel), 1e-12), len(prior))
+            whole = score_size(own, multilabel=multilabel)  # none, if it knows no n-gram of these texts
+            factor = np.broadcast_to(np.where(whole > 1e-6, size / np.maximum(whole, 1e-6), 0.0), len(prior))
             student = mean_classifier([student], [factor])
             scores = (said + factor * own) / 2 + bias / 2
         return student

@@ -40,8 +40,8 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool, tmp_path: Path
 ) -> None:
     if learnt:  # have the layers read, whatever the folds say
-        plain = linear.search_view
-        monkeypatch.setattr(linear, "search_view", lambda task, _, **rest: plain(task, "layers", **rest))
+        plain = linear.search_views
+        monkeypatch.setattr(linear, "search_views", lambda task, _, **rest: plain(task, "layers", **rest))
     base, data, options = make_base(name, learnt=learnt), reviews(40), FitOptions(epochs=2)
     before = copy.deepcopy(base.model.state_dict())
     task = Task.make(subset(data, range(38)), base, options, None)
