@@ -82,7 +82,7 @@ def regression_targets(truth: NDArray[Any], classes: int, *, balanced: bool) -> 
     """What is regressed on, and the score of a class without any evidence: (N, K), (K,).
 
     Labels as 0 and 1, minus the share of the class; if multilabel, divided by its variance, as log-odds are steeper for
-    rare labels.
+    rare labels. Several labels are balanced by their prior alone: weights would differ by label, and with them kernels.
     """
     if truth.ndim == 2:
         share = (truth.sum(0) + RAREST) / (len(truth) + 2 * RAREST)
@@ -171,8 +171,8 @@ class _Scaled:
 
 
 def example_weights(examples: Examples) -> Floats | None:
-    """Weights of the examples: None, if all count the same."""
-    return balanced_weights(examples.truth) if examples.balanced else None
+    """Weights of the examples, (N,): None, if all count the same; with several labels they do."""
+    return balanced_weights(examples.truth) if examples.balanced and not examples.multilabel else None
 
 
 def _products(matrix: Any) -> Floats:  # noqa: ANN401 (an array or a sparse matrix)

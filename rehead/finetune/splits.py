@@ -91,9 +91,14 @@ def max_folds(data: LabelledData, most: int) -> int:
     Duplicates count once. A class with a single document is ignored if two others remain: they can be evaluated
     without it.
     """
-    sizes = [len(groups) for groups in _groups(data, 0, Stream.FOLD)]
+    sizes = class_sizes(data)
     larger = [each for each in sizes if each > 1]
     return min(most, min(larger if len(larger) > 1 else sizes, default=0))
+
+
+def class_sizes(data: LabelledData) -> list[int]:
+    """Count the different documents of each class (by the rarest label, if multilabel), the classes that have any."""
+    return [len(groups) for groups in _groups(data, 0, Stream.FOLD)]
 
 
 def strata(data: LabelledData) -> list[Ints]:

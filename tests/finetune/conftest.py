@@ -51,5 +51,5 @@ def make_base(tokenizer: Tokenizer) -> MakeBase:
 def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search a linear classifier on a small grid, where what is searched does not matter: a third of the time."""
     monkeypatch.setattr("rehead.finetune.candidates.linear.POWERS", (1.0, 2.0))
-    monkeypatch.setattr("rehead.finetune.candidates.linear.VIEW_WEIGHTS", (4.0,))
-    monkeypatch.setattr("rehead.finetune.candidates.linear.CS", (1.0, 10.0, 100.0))
+    monkeypatch.setattr("rehead.finetune.candidates.linear.ALPHAS", (0.1, 1.0, 10.0))
+    monkeypatch.setattr("rehead.finetune.candidates.linear.ROUNDS", 1)

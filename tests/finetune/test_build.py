@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rehead.finetune.build import build_linear, with_head, with_random_weights
+from rehead.finetune.build import build_linear, kept_view, with_head, with_random_weights
 from rehead.finetune.candidates.linear import fit_average
 from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.targets import targets
@@ -18,16 +18,23 @@ from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, classifier_head, document_vectors
 from rehead.text.documents import LabelledData
+from rehead.views import views_beside
 from rehead.views.bag import BagOptions, BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import learn_statistics, neural_view
-from rehead.views.words import WordsOptions, WordsView
+from rehead.views.tokens import TokensOptions, TokensView
+from rehead.views.view import View
+from rehead.views.words import WordsView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 
 
 def read(base: Run, data: LabelledData, **options: Any) -> Examples:
-    views = [neural_view(base.model, **options), WordsView(base.model, WordsOptions())]
+    """Read through all views that a classifier can have."""
+    views: list[View] = [neural_view(base.model, **options), TokensView(base.model, TokensOptions())]
+    for view in (beside := views_beside(base.model)):
+        view.learn(EncodedTexts(data.texts))
+    views += beside
     truth = targets(data, data.names, multilabel=False)
     return read_examples(base, views, data.texts, truth, len(data.names), balanced=False)
 
@@ -39,9 +46,11 @@ def encode(base: Run, texts: list[str]) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "learnt"), [("bag", False), ("small", False), ("small", True), ("lab", True)], ids=str
 )
-@pytest.mark.parametrize("words", [0.0, 4.0])
+@pytest.mark.parametrize(
+    "beside", [(), ("tokens",), ("words", "characters"), ("words", "characters", "lsa")], ids="+".join
+)
 def test_the_run_scores_as_the_linear_classifier(
-    make_base: MakeBase, name: str, learnt: bool, words: float, tmp_path: Path
+    make_base: MakeBase, name: str, learnt: bool, beside: tuple[str, ...], tmp_path: Path
 ) -> None:
     """With documents longer than layers read at once among them; and the base is the same to the bit."""
     base, data = make_base(name, learnt=learnt, maxlen=24), reviews(30)
@@ -49,7 +58,11 @@ def test_the_run_scores_as_the_linear_classifier(
     data.texts[0] = " ".join(data.texts[:5])
     before = copy.deepcopy(base.model.state_dict())
     examples = read(base, data)
-    settings = [{"power": 2.0, "words": words, "C": 3.0}, {"power": 1.0, "words": 0.0, "C": 1.0}]
+    neural = str(base.model.config.reads)
+    settings = [
+        {"power": 2.0, "alpha": 0.3, "temperature": 0.5, neural: 1.0, **dict.fromkeys(beside, 2.0)},
+        {"power": 1.0, "alpha": 1.0, neural: 1.0},
+    ]
     linear = fit_average(examples, settings)
     run = build_linear(base, examples, linear, data)
     np.testing.assert_allclose(class_logits(run, data.texts), linear.scores(examples), atol=1e-4)
@@ -59,7 +72,7 @@ def test_the_run_scores_as_the_linear_classifier(
             assert torch.equal(run.model.state_dict()[key], tensor), key
     assert run.model.config.nlayers == (2 if learnt else 0)
     names = [view.name for view in classifier_head(run.model).config.views]
-    assert names == [str(base.model.config.reads), *(["words"] if words else [])]
+    assert names == [neural, *beside]
     save(run, tmp_path / "run")
     np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), class_logits(run, data.texts))
 
@@ -69,14 +82,50 @@ def test_the_run_scores_as_the_linear_classifier(
 def test_long_documents_are_read_as_the_options_say(make_base: MakeBase, name: str, learnt: bool, long: Any) -> None:
     base, data = make_base(name, learnt=learnt), reviews(20)
     examples = read(base, data, max_length=12, long=long)
-    linear = fit_average(examples, [{"power": 2.0, "words": 4.0, "C": 3.0}])
+    view = str(base.model.config.reads)
+    linear = fit_average(examples, [{"power": 2.0, "alpha": 0.3, view: 1.0, "words": 1.0}])
     run = build_linear(base, examples, linear, data)
     np.testing.assert_allclose(class_logits(run, data.texts), linear.scores(examples), atol=1e-4)
-    view = str(base.model.config.reads)
     stated = classifier_head(run.model).config.view(view)
     assert stated is not None
     assert (stated.options["max_length"], stated.options["long"]) == (12, long)
     assert not np.allclose(examples.features[view], read(base, data).features[view], atol=1e-3)
+
+
+def test_a_classifier_of_words_alone_reads_no_vectors(make_base: MakeBase, tmp_path: Path) -> None:
+    """It keeps the n-grams that have weights, and no others; what the views of the examples know stays."""
+    base, data = make_base(), reviews(30)
+    examples = read(base, data)
+    part = examples.take(np.arange(6))
+    linear = fit_average(part, [{"power": 2.0, "alpha": 0.3, "words": 1.0}])
+    run = build_linear(base, examples, linear, data)
+    (stated,) = classifier_head(run.model).config.views
+    assert (stated.name, stated.terms, stated.columns) == ("words", *[len(linear.columns["words"])] * 2)
+    words = next(view for view in examples.views if view.name == "words")
+    assert stated.terms < words.terms == examples.features["words"].shape[1]
+    view = kept_view(words, linear)
+    assert isinstance(view, WordsView)
+    assert isinstance(words, WordsView)
+    np.testing.assert_array_equal(view.keys, words.keys[linear.columns["words"]])
+    # Left-out n-grams are not in the length of a document any more.
+    raw = view.read(EncodedTexts(data.texts))
+    expected = view.transform(raw) @ linear.weights["words"].T + linear.bias
+    np.testing.assert_allclose(class_logits(run, data.texts), expected, atol=1e-5)
+    np.testing.assert_allclose(class_logits(run, data.texts[:6]), linear.scores(part), atol=1e-5)
+    save(run, tmp_path / "run")
+    np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), class_logits(run, data.texts))
+
+
+def test_a_classifier_that_tells_nothing_apart(make_base: MakeBase) -> None:
+    """A head needs a view all the same."""
+    base, data = make_base(), reviews(20)
+    examples = read(base, data)
+    linear = fit_average(examples, [{"power": 2.0, "alpha": 1.0, "words": 1.0}])
+    for weight in linear.weights.values():
+        weight[:] = 0
+    run = build_linear(base, examples, linear, data)
+    assert [view.name for view in classifier_head(run.model).config.views] == ["bag"]
+    np.testing.assert_allclose(class_logits(run, data.texts), np.tile(linear.bias, (20, 1)), atol=1e-6)
 
 
 def test_a_head_on_the_bag_leaves_the_layers_behind(make_base: MakeBase) -> None:

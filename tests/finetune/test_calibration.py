@@ -71,16 +71,46 @@ def test_few_documents_do_not_make_it_certain() -> None:
     assert np.isfinite(find_temperature(np.zeros((5, 2)), np.zeros(5, np.int64)))
 
 
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_an_offset_is_not_divided(multilabel: bool) -> None:
+    """What is known without evidence stays as it is, whatever the temperature."""
+    chance = np.random.RandomState(0)
+    scores, offset = 2 * chance.randn(4000, 3), np.array([-2.0, 0.0, 1.0])
+    shares = probabilities(scores + offset, multilabel=multilabel)
+    if multilabel:
+        truth = (chance.rand(4000, 3) < shares).astype(np.float32)
+    else:
+        truth = np.array([chance.choice(3, p=each) for each in shares])
+    assert find_temperature(3 * scores, truth, offset=offset) == pytest.approx(3, rel=0.1)
+    assert find_temperature(3 * scores, truth) != pytest.approx(3, rel=0.1)
+
+
+@pytest.mark.parametrize("multilabel", [False, True])
+def test_a_balanced_temperature_is_that_of_classes_of_one_size(multilabel: bool) -> None:
+    """As if the rare class had been repeated until there are as many of it."""
+    chance = np.random.RandomState(0)
+    truth = (np.arange(600) < 100).astype(np.int64)
+    logits = chance.randn(600, 2)
+    logits[np.arange(600), truth] += np.where(truth == 1, 0.3, 3.0)  # what is rare is known less well
+    repeated = np.concatenate([np.arange(600), np.tile(np.arange(100), 4)])
+    if multilabel:
+        truth = np.stack([truth, truth], 1).astype(np.float32)
+        logits = (logits[:, 1:] - logits[:, :1]) * [1.0, 1.0]
+    found = find_temperature(logits, truth, balanced=True)
+    assert found == pytest.approx(find_temperature(logits[repeated], truth[repeated]), rel=0.02)
+    assert found > 1.2 * find_temperature(logits, truth)
+
+
 def test_folding_divides_the_scores() -> None:
     """Of every view, and the bias."""
     import torch
 
     config = preset("bag", ntokens=30, nhid=8, nbuckets=16)
-    words = ViewConfig(name="words", columns=46, sparse=True)
-    model = Model(config, Classifier(classes=3, views=(*config.classifier(3).views, words))).eval()
+    tokens = ViewConfig(name="tokens", columns=46, sparse=True)
+    model = Model(config, Classifier(classes=3, views=(*config.classifier(3).views, tokens))).eval()
     ids = EncodedTexts(ids=[np.arange(6), np.arange(6, 12)])
     head = classifier_head(model)
-    torch.nn.init.normal_(head.of("words").weight)
+    torch.nn.init.normal_(head.of("tokens").weight)
     before = score_texts(model, ids)
     fold_temperature(head, 2.5)
     np.testing.assert_allclose(score_texts(model, ids), before / 2.5, rtol=1e-5)

@@ -14,8 +14,10 @@ from rehead.views.bag import BagView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import learn_statistics, neural_view
 from rehead.views.rows import RowFinder
+from rehead.views.text_view import NoOptions
+from rehead.views.tokens import TokensOptions, TokensView
 from rehead.views.view import DenseView
-from rehead.views.words import WordsOptions, WordsView
+from rehead.views.words import WordsView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 
@@ -25,7 +27,7 @@ def encode(base: Run, texts: list[str]) -> list[np.ndarray]:
 
 
 def read(base: Run, texts: list[str]) -> Examples:
-    views = [neural_view(base.model), WordsView(base.model, WordsOptions())]
+    views = [neural_view(base.model), TokensView(base.model, TokensOptions())]
     return read_examples(base, views, texts, np.arange(len(texts)) % 2, 2, balanced=False)
 
 
@@ -36,7 +38,7 @@ def dense(examples: Examples) -> DenseView:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_document_as_a_direction_and_as_words(make_base: MakeBase, known: bool) -> None:
+def test_a_document_as_a_direction_and_as_tokens(make_base: MakeBase, known: bool) -> None:
     """With the statistics of the unlabelled text, where the base has kept them, else those of these documents."""
     base = make_base()
     texts = [*reviews(20).texts, "", "film"]
@@ -54,16 +56,16 @@ def test_a_document_as_a_direction_and_as_words(make_base: MakeBase, known: bool
         frequency = {row: float(kept.frequency[row]) if known else often[row] for row in there}
         idf = {row: np.log((1 + count) / (1 + frequency[row])) + 1 for row in there}
         length = np.sqrt(sum(each**2 for each in idf.values()))
-        line = found.features["words"][place].toarray()[0]
+        line = found.features["tokens"][place].toarray()[0]
         assert set(np.flatnonzero(line).tolist()) == there
         for row in there:
             assert line[row] == pytest.approx(idf[row] / length)
     again = read_unlabelled(base, found, texts[:3])
     np.testing.assert_allclose(again.features["bag"], found.features["bag"][:3], atol=1e-12)
-    np.testing.assert_allclose(again.features["words"].toarray(), found.features["words"][:3].toarray(), atol=1e-12)
+    np.testing.assert_allclose(again.features["tokens"].toarray(), found.features["tokens"][:3].toarray(), atol=1e-12)
     some = found.take(np.array([2, 0]))
     np.testing.assert_array_equal(some.features["bag"], found.features["bag"][[2, 0]])
-    np.testing.assert_array_equal(some.features["words"].toarray(), found.features["words"][[2, 0]].toarray())
+    np.testing.assert_array_equal(some.features["tokens"].toarray(), found.features["tokens"][[2, 0]].toarray())
     assert some.truth.tolist() == [0, 0]
 
 
@@ -95,4 +97,23 @@ def test_the_covariance_of_few_documents_is_shrunk(make_base: MakeBase) -> None:
     np.testing.assert_array_equal(dense(read(base, ["film"])).deviations, np.ones(16))
     none = read_unlabelled(base, found, [])
     assert len(none) == 0
-    assert none.features["words"].shape == (0, found.features["words"].shape[1])
+    assert none.features["tokens"].shape == (0, found.features["tokens"].shape[1])
+
+
+def test_views_of_the_text_keep_what_they_have_learnt(make_base: MakeBase) -> None:
+    """Neither reading examples nor reading more text changes the vocabulary or its idf."""
+    base, texts = make_base(), reviews(30).texts
+    words = WordsView(base.model, NoOptions())
+    words.learn(EncodedTexts([*texts, *reviews(40, 3).texts]))
+    keys, scale = words.keys.copy(), words.scale.copy()
+    found = read_examples(base, [words], texts, np.arange(30) % 2, 2, balanced=False)
+    more = read_unlabelled(base, found, ["of words nobody has seen", "", texts[4]])
+    np.testing.assert_array_equal(words.keys, keys)
+    np.testing.assert_array_equal(words.scale, scale)
+    assert found.features["words"].shape == (30, len(keys))
+    line = more.features["words"].toarray()
+    np.testing.assert_array_equal(line[2], found.features["words"][4].toarray()[0])
+    assert not line[1].any()
+    assert len(found) == 30
+    assert len(more) == 3
+    assert more.truth.shape == (0,)

@@ -11,7 +11,7 @@ from rehead.finetune import selection
 from rehead.finetune.calibration import calibrated_losses
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples
-from rehead.finetune.losses import log_losses
+from rehead.finetune.losses import log_losses, selection_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.selection import is_better, select
 from tests.finetune.conftest import MakeBase
@@ -37,22 +37,22 @@ def test_noise_is_not_better_and_a_gain_is() -> None:
 
 
 def test_a_candidate_that_changes_nothing_but_luck_is_seldom_kept() -> None:
-    """What is kept must gain by half a standard error, which luck alone gives about three times in ten."""
+    """What is kept must gain by half a standard error, which luck alone gives about four times in ten."""
     kept = []
-    for seed in range(60):
+    for seed in range(200):
         chance = np.random.RandomState(seed)
         truth = chance.randint(0, 2, 200)
         same = np.where(truth[:, None] == np.arange(2), 1.0, 0.0)
         kept.append(is_better(same + chance.randn(200, 2), same + chance.randn(200, 2), truth))
-    assert 0 < np.mean(kept) < 0.45
+    assert 0.3 < np.mean(kept) < 0.5
 
 
-def test_calibrated_losses_are_the_lowest_of_any_temperature() -> None:
+def test_calibrated_losses_are_at_the_temperature_of_the_lowest_log_loss() -> None:
     chance = np.random.RandomState(0)
     truth = chance.randint(0, 2, 300)
     logits = 4 * (np.where(truth[:, None] == np.arange(2), 1.0, 0.0) + chance.randn(300, 2))
-    tried = min(log_losses(logits / heat, truth).mean() for heat in np.linspace(0.5, 12, 200))
-    assert calibrated_losses(logits, truth).mean() == pytest.approx(tried, abs=2e-3)
+    heat = min(np.linspace(0.5, 12, 400), key=lambda each: float(log_losses(logits / each, truth).mean()))
+    assert calibrated_losses(logits, truth) == pytest.approx(selection_losses(logits / heat, truth), abs=5e-3)
     table = np.stack([truth, 1 - truth], 1).astype(np.float32)
     assert calibrated_losses(logits * [-1, 1] * -1, table).shape == (300,)
 

@@ -17,7 +17,7 @@ from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
 from rehead.finetune.losses import selection_losses
 from rehead.finetune.options import FitOptions
-from rehead.finetune.splits import folds, max_folds, split, strata
+from rehead.finetune.splits import class_sizes, folds, max_folds, split
 from rehead.finetune.targets import targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
@@ -127,12 +127,13 @@ def fold_count(data: LabelledData) -> int:
 
     With more folds than a class has examples, its held-out examples meet a classifier that has seen fewer of their
     class than of others, and every setting that trusts the labels less looks bad. A rare class may not decide that for
-    all others, though: of one example, none is left to train on, and that counts against all settings alike.
+    all others, though: of one example, none is left to train on, and that counts against all settings alike. Copies
+    stay in one fold, and count once.
     """
     if max_folds(data, 2) < 2:
         return 0
-    sizes = [len(each) for each in strata(data)]
-    return max(2, min(MOST_FOLDS, int(np.median(sizes)), len(data) // 2))
+    sizes = class_sizes(data)
+    return max(2, min(MOST_FOLDS, int(np.median(sizes)), sum(sizes) // 2))
 
 
 Propose = Callable[[Task, Candidate | None], Candidate | str]

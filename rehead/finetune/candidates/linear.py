@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 POWERS = (1.0, 2.0, 3.0)
 ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 START: Settings = {"power": 2.0, "alpha": 1.0}
+TEMPERATURE = 0.2  # where nothing can be cross-validated: what is found elsewhere is 0.1 to 0.3, mostly
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
 MANY_ALPHAS = (0.5, 0.2, 1.0)  # with many examples
@@ -96,7 +97,7 @@ def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
     classes = len(task.train.names)
     examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
     if not task.folds:
-        even = {**START, **{each.name: 1.0 for each in views}}
+        even = {**START, "temperature": TEMPERATURE, **{each.name: 1.0 for each in views}}
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
         note = "fewer than two classes have two different texts: nothing could be cross-validated"
     else:
@@ -130,8 +131,6 @@ class Search:
         self.task, self.examples = task, examples
         self.targets, self.prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
         self.weights = example_weights(examples)
-        if self.weights is not None and self.weights.ndim == 2:  # one kernel for all labels: the mean weight
-            self.weights = self.weights.mean(1)
         self.kernels: dict[tuple[str, float], Floats] = {}
         self.tried: dict[tuple[tuple[str, float], ...], Candidate] = {}
 

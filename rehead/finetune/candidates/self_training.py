@@ -103,21 +103,26 @@ class School:
         Its scores have no bias, and are as large as the teacher's, on average.
         """
         examples, multilabel = self.examples, self.examples.multilabel
-        targets, prior = regression_targets(examples.truth[known], examples.classes, balanced=examples.balanced)
+        truth, bias = examples.truth[known], teacher.bias
+        targets, prior = regression_targets(truth, examples.classes, balanced=examples.balanced and not multilabel)
         labels = np.zeros((len(examples), examples.classes))
         labels[known] = targets
         weights = np.zeros(len(examples) + len(self.unlabelled))
         weights[known], weights[len(examples) :] = LABELLED_WEIGHT, 1.0
-        said = scores = teacher.scores(self.unlabelled)
+        said = teacher.scores(self.unlabelled)
+        if multilabel and examples.balanced:  # as it would say it of labels at their own shares
+            said, bias = said + prior, bias + prior
+        scores = said
         size = score_size(said, multilabel=multilabel)
         for _ in range(ROUNDS):
             soft = regression_of(sharpened(scores, prior, multilabel=multilabel), prior, multilabel=multilabel)
             fitted = fit_targets(self.together, self.settings, np.concatenate((labels, soft)), prior, weights, STEPS)
             student = widened(fitted, examples)
             own = student.scores(self.unlabelled)
-            factor = np.broadcast_to(size / np.maximum(score_size(own, multilabel=multilabel), 1e-12), len(prior))
+            whole = score_size(own, multilabel=multilabel)  # none, if it knows no n-gram of these texts
+            factor = np.broadcast_to(np.where(whole > 1e-6, size / np.maximum(whole, 1e-6), 0.0), len(prior))
             student = mean_classifier([student], [factor])
-            scores = (said + factor * own) / 2 + teacher.bias / 2
+            scores = (said + factor * own) / 2 + bias / 2
         return student
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,18 @@ import pytest
 import torch
 
 from rehead.finetune import selection
+from rehead.finetune.calibration import calibrated_losses
 from rehead.finetune.candidates import linear, network
-from rehead.finetune.candidates.candidate import Task
+from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.fit import fit_classifier
+from rehead.finetune.linear import fit
 from rehead.finetune.options import FitOptions
 from rehead.finetune.targets import subset
 from rehead.model.config import Classifier
-from rehead.runs.run import load, save
+from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import reviews
+from tests.finetune.sets import misleading, reviews
 
 pytestmark = pytest.mark.usefixtures("quick_search")
 
@@ -40,8 +43,8 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool, tmp_path: Path
 ) -> None:
     if learnt:  # have the layers read, whatever the folds say
-        plain = linear.search_view
-        monkeypatch.setattr(linear, "search_view", lambda task, _, **rest: plain(task, "layers", **rest))
+        plain = linear.search_views
+        monkeypatch.setattr(linear, "search_views", lambda task, _, **rest: plain(task, "layers", **rest))
     base, data, options = make_base(name, learnt=learnt), reviews(40), FitOptions(epochs=2)
     before = copy.deepcopy(base.model.state_dict())
     task = Task.make(subset(data, range(38)), base, options, None)
@@ -55,7 +58,10 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
         assert fitted.run.details["freeze"] == ("none" if helps else "base")
         moved = fitted.run.model.base.embedding.weight
         assert torch.equal(moved, before["base.embedding.weight"]) is not helps
-        assert fitted.run.model.config.nlayers == (2 if learnt else 0)
+        assert isinstance(fitted.run.model.head_config, Classifier)
+        reads = [view.name for view in fitted.run.model.head_config.views]
+        assert fitted.run.model.config.nlayers == (2 if "layers" in reads else 0)
+        assert not helps or reads[0] == ("layers" if learnt else "bag")  # the frozen one may do with words
         for key, tensor in before.items():
             assert torch.equal(base.model.state_dict()[key], tensor), key
     new = reviews(60, 1)
@@ -74,22 +80,80 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), expected)
 
 
-def test_words_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_views_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(monkeypatch, True)
     base, data, options = make_base(), reviews(40), FitOptions(epochs=1)
     frozen = linear.propose(Task.make(data, base, options, None), None)
-    words = frozen.fit(frozen.examples).view_scores(frozen.examples, "words")
-    if not words.any():
-        pytest.fail("cross-validation has chosen no words here: choose other texts")
-    monkeypatch.setattr(network, "SPARSE_SHARES", (0.5,))
+    fitted = frozen.fit(frozen.examples)
+    names = [name for name in ("words", "characters", "lsa") if fitted.weights[name].any()]
+    if len(names) < 2:
+        pytest.fail("cross-validation has chosen fewer than two of the other views here: choose other texts")
+    beside = sum(fitted.view_scores(frozen.examples, name) for name in names)
+    monkeypatch.setattr(network, "BESIDE_SHARES", (0.5,))
     run = fit_classifier(data, None, base=base, options=options).run
     assert isinstance(run.model.head_config, Classifier)
-    assert [each.name for each in run.model.head_config.views] == ["bag", "words"]
-    monkeypatch.setattr(network, "SPARSE_SHARES", (0.0,))
+    assert [each.name for each in run.model.head_config.views] == ["bag", *names]
+    monkeypatch.setattr(network, "BESIDE_SHARES", (0.0,))
     bare = fit_classifier(data, None, base=base, options=options).run
+    assert isinstance(bare.model.head_config, Classifier)
+    assert [each.name for each in bare.model.head_config.views] == ["bag"]
     hot, cold = (each.details["calibration"]["temperature"] for each in (run, bare))
-    expected = class_logits(bare, data.texts) * cold + 0.5 * words
+    expected = class_logits(bare, data.texts) * cold + 0.5 * beside
     np.testing.assert_allclose(class_logits(run, data.texts) * hot, expected, atol=1e-3)
+
+
+def test_how_much_other_views_count_is_chosen_by_loss(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fold's network, and the other views of the frozen classifier fitted to the same examples."""
+    task = Task.make(misleading(reviews(60)), make_base(), FitOptions(epochs=1), None)
+    frozen = linear.propose(task, None)
+
+    def proposed() -> Candidate:
+        found = network.propose(task, frozen)
+        assert isinstance(found, Candidate)
+        return found
+
+    chosen, alone = proposed(), {}
+    for share in network.BESIDE_SHARES:
+        monkeypatch.setattr(network, "BESIDE_SHARES", (share,))
+        alone[share] = proposed().logits
+    losses = {share: calibrated_losses(each, task.truth).mean() for share, each in alone.items()}
+    lowest = min(losses, key=lambda each: losses[each])
+    np.testing.assert_allclose(chosen.logits, alone[lowest], atol=1e-5)
+    inside, outside = task.folds[1]
+    part, rest = frozen.fit(frozen.examples.take(inside)), frozen.examples.take(outside)
+    beside = part.scores(rest) - part.view_scores(rest, "bag") - part.bias
+    np.testing.assert_allclose(alone[1.0][outside] - alone[0.0][outside], beside, atol=1e-4)
+    assert not chosen.frozen
+
+
+def test_the_network_starts_as_the_linear_classifier_on_its_vectors(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the settings of the best, whatever views that reads."""
+    started: list[Run] = []
+    plain = network.train_network
+
+    def remember(*given: Any, **rest: Any) -> Any:
+        started.append(rest["base"])
+        return plain(*given, **rest)
+
+    monkeypatch.setattr(network, "train_network", remember)
+    task = Task.make(reviews(40), make_base(), FitOptions(epochs=1), None)
+    frozen = linear.propose(task, None)
+    network.propose(task, frozen)
+    settings = {name: frozen.settings[0][name] for name in ("power", "alpha", "temperature")}
+    inside, outside = task.folds[0]
+    expected = fit(frozen.examples.take(inside), {**settings, "bag": 1.0}).scores(frozen.examples.take(outside))
+    texts = [task.train.texts[int(each)] for each in outside]
+    np.testing.assert_allclose(class_logits(started[0], texts), expected, atol=1e-4)
+
+
+def test_it_is_not_tried_beside_self_training_or_without_folds(make_base: MakeBase) -> None:
+    task = Task.make(reviews(40), make_base(), FitOptions(), None)
+    best = linear.propose(task, None)
+    assert isinstance(network.propose(task, dataclasses.replace(best, name="self-training")), str)
+    assert isinstance(network.propose(dataclasses.replace(task, folds=[]), best), str)
+    assert isinstance(network.propose(task, None), str)
 
 
 def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase) -> None:

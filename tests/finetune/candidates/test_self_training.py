@@ -1,4 +1,4 @@
-"""Document vectors teach the words: each step against the same written out, and nothing of held-out labels in it."""
+"""A classifier of few labels teaches words and characters: against a ridge written out. Held-out labels stay unseen."""
 
 from __future__ import annotations
 
@@ -7,35 +7,40 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import sparse
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
 
+from rehead.finetune import ridge
+from rehead.finetune.calibration import calibrated_losses, probabilities
 from rehead.finetune.candidates import linear as linear_candidate
 from rehead.finetune.candidates import self_training
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.candidates.self_training import (
     LABELLED_WEIGHT,
-    WORDS_C,
-    confidence,
-    fit_words,
+    SHARES,
+    STUDENT,
+    School,
+    regression_of,
     sample,
     score_size,
-    teach_words,
+    sharpened,
+    widened,
 )
 from rehead.finetune.examples import Examples, read_unlabelled
-from rehead.finetune.linear import naive_bayes_scale
+from rehead.finetune.linear import LinearClassifier, fit, regression_targets
 from rehead.finetune.options import FitOptions
+from rehead.finetune.ridge import BIAS
+from rehead.runs.scoring import class_logits
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
-from tests.finetune.sets import multilabel, reviews
+from tests.finetune.sets import misleading, multilabel, reviews
 
 pytestmark = pytest.mark.usefixtures("quick_search")
 KINDS = [("bad", "good"), ("bad", "good", "so")]
 
 
-def read(make_base: MakeBase, data: LabelledData, texts: list[str]) -> tuple[Task, Candidate, Examples]:
+def read(make_base: MakeBase, data: LabelledData, texts: list[str], **options: Any) -> tuple[Task, Candidate, Examples]:
     """The best linear classifier of few examples, and documents without labels as it reads them."""
-    task = Task.make(data, make_base(), FitOptions(), texts)
+    task = Task.make(data, make_base(), FitOptions(**options), texts)
     best = linear_candidate.propose(task, None)
     return task, best, read_unlabelled(task.base, best.examples, texts)
 
@@ -46,44 +51,109 @@ def propose(task: Task, best: Candidate) -> Candidate:
     return found
 
 
-def written_out(examples: Examples, unlabelled: Examples, truth: Any, classes: int) -> Any:
-    """The words of both, unlabelled documents first, each word by how unevenly it occurs."""
-    table = np.concatenate([unlabelled.features["words"].toarray(), examples.features["words"].toarray()])
-    columns, scale = naive_bayes_scale(sparse.csr_matrix(table), truth, classes, 3)
-    return table[:, columns] * scale
+def school_of(examples: Examples, unlabelled: Examples) -> School:
+    return School(examples, unlabelled, [view for view in examples.views if view.sparse])
 
 
-def close(given: Any, expected: Any) -> None:
-    """liblinear regularises the bias too, and stops early."""
-    assert np.corrcoef(given, expected)[0, 1] > 0.99
-    assert np.abs(given - expected).max() < 0.25 * np.abs(expected).max()
+def student_written_out(examples: Examples, unlabelled: Examples, known: Any, soft: Any, wanted: Any) -> Any:
+    """Scores of the unlabelled documents, without the bias, by a ridge on words and characters side by side."""
+    tables = []
+    for each in (examples.take(known), unlabelled):
+        sparse = [view.name for view in each.views if view.sparse]
+        tables.append(np.hstack([each.features[name].toarray() / len(sparse) ** 0.5 for name in sparse]))
+    table = np.concatenate(tables)
+    weights = np.concatenate([np.full(len(known), LABELLED_WEIGHT), np.ones(len(unlabelled))])
+    whole = np.hstack([table, np.full((len(table), 1), BIAS**0.5)])
+    model = Ridge(STUDENT["alpha"], fit_intercept=False, solver="svd")
+    weight = model.fit(whole, np.concatenate([wanted, soft]), sample_weight=weights).coef_[:, :-1]
+    return tables[1] @ weight.T
 
 
-@pytest.mark.parametrize("names", KINDS, ids=len)
-def test_words_learn_from_labels_and_from_pseudo_labels_by_confidence(
-    make_base: MakeBase, names: tuple[str, ...]
+@pytest.mark.parametrize("kind", ["two", "three", "balanced", "multilabel", "multilabel, balanced"])
+def test_the_student_is_a_ridge_on_what_the_teacher_says(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    _, best, unlabelled = read(make_base, reviews(36, names=names), reviews(60, 4, names=names).texts)
-    examples, classes = best.examples, len(names)
-    linear = best.fit(examples)
-    scores = linear.scores(unlabelled)
-    found = fit_words(examples, unlabelled, scores)
-    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    sure = (classes * shares.max(1) - 1) / (classes - 1)
-    assert confidence(scores) == pytest.approx(sure)
-    truth = np.concatenate([scores.argmax(1), examples.truth])
-    weights = np.concatenate([sure, np.full(len(examples), LABELLED_WEIGHT)])
-    table = written_out(examples, unlabelled, truth, classes)
-    for label in range(classes):
-        model = LogisticRegression(C=WORDS_C, tol=1e-8, max_iter=5000)
-        expected = model.fit(table, truth == label, sample_weight=weights).decision_function(table[:60])
-        given = found.view_scores(unlabelled, "words")[:, label] + found.bias[label]
-        close(2 * given if classes == 2 else given, expected)
+    """Of some of the examples, and twice: the second time it is taught by the mean of both."""
+    monkeypatch.setattr(ridge, "TOLERANCE", 1e-7)
+    monkeypatch.setattr(self_training, "STEPS", 300)
+    several, balanced = "multilabel" in kind, "balanced" in kind
+    names = KINDS[kind != "two"]
+    data = multilabel(48) if several else reviews(36, names=names)
+    more = multilabel(60, 4).texts if several else reviews(60, 4, names=names).texts
+    _, best, unlabelled = read(make_base, data, more, class_weight="balanced" if balanced else None)
+    examples, known = best.examples, np.arange(5, 30)
+    teacher = fit(examples.take(known), {**STUDENT, "bag": 1.0, "words": 1.0, "temperature": 0.3})
+    found = school_of(examples, unlabelled).teach(teacher, known)
+
+    truth = examples.truth[known]
+    wanted, prior = regression_targets(truth, examples.classes, balanced=balanced and not several)
+    bias = teacher.bias + (prior if several and balanced else 0.0)
+    said = scores = teacher.scores(unlabelled) - teacher.bias + bias
+    for _ in range(2):
+        soft = regression_of(sharpened(scores, prior, multilabel=several), prior, multilabel=several)
+        own = student_written_out(examples, unlabelled, known, soft, wanted)
+        factor = score_size(said, multilabel=several) / score_size(own, multilabel=several)
+        scores = (said - bias + factor * own) / 2 + bias
+    given = found.scores(unlabelled)
+    np.testing.assert_allclose(given, factor * own, atol=0.01 * np.abs(given).max())
+    # It is as large as the teacher, has no bias, and reads words and characters alone.
+    np.testing.assert_allclose(
+        score_size(given, multilabel=several), score_size(teacher.scores(unlabelled), multilabel=several), rtol=1e-3
+    )
+    assert not found.bias.any()
     assert not found.weights["bag"].any()
-    # Both are added at the same size.
-    words = teach_words(examples, linear, unlabelled).scores(unlabelled) - scores
-    words = words - words.mean(0)  # but for the bias
-    assert 0.5 < score_size(words) / score_size(scores) < 2
+    assert not found.weights["lsa"].any()
+    assert found.weights["words"].any()
+    assert found.weights["characters"].any()
+
+
+def test_few_steps_are_near_enough(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, best, unlabelled = read(make_base, reviews(36), reviews(60, 4).texts)
+    school, everything = school_of(best.examples, unlabelled), np.arange(36)
+    teacher = best.fit(best.examples)
+    quick = school.teach(teacher, everything).scores(unlabelled)
+    monkeypatch.setattr(self_training, "STEPS", 300)
+    monkeypatch.setattr(ridge, "TOLERANCE", 1e-7)
+    exact = school.teach(teacher, everything).scores(unlabelled)
+    assert np.abs(quick - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_shares_of_classes_are_moved_half_way() -> None:
+    """By hand: a teacher who gives everything to the first class, though labels are even."""
+    scores = np.log(np.array([[0.8, 0.2], [0.6, 0.4]]))
+    found = sharpened(scores, np.log([0.5, 0.5]), multilabel=False)
+    factors = (0.5 / np.array([0.7, 0.3])) ** 0.5
+    expected = np.array([[0.8, 0.2], [0.6, 0.4]]) * factors
+    np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True))
+    assert 0.5 < found[:, 0].mean() < 0.7
+    even = np.array([[0.8, 0.2], [0.2, 0.8]])  # what is as it should be stays
+    np.testing.assert_allclose(sharpened(np.log(even), np.log([0.5, 0.5]), multilabel=False), even)
+    # A class without examples, whose share is tiny, is not lifted; one that is never said does no harm.
+    given = sharpened(np.array([[0.0, -800.0, -5.0]] * 4), np.log([0.5, 0.49, 0.01]), multilabel=False)
+    assert np.isfinite(given).all()
+    np.testing.assert_allclose(given.sum(1), 1)
+
+
+def test_what_is_said_may_be_sharpened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_training, "SHARPNESS", 2.0)
+    monkeypatch.setattr(self_training, "MATCHING", 0.0)
+    scores, prior = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([0.3, -1.0])
+    found = sharpened(scores, np.log([0.5, 0.5]), multilabel=False)
+    np.testing.assert_allclose(found, np.exp(2 * scores) / np.exp(2 * scores).sum(1, keepdims=True))
+    found = sharpened(scores, prior, multilabel=True)  # away from the share of the label
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-(2 * (scores - prior) + prior))))
+    monkeypatch.setattr(self_training, "SHARPNESS", 1.0)
+    np.testing.assert_allclose(sharpened(scores, prior, multilabel=True), probabilities(scores, multilabel=True))
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_certain_probabilities_are_regressed_on_as_labels_are(balanced: bool) -> None:
+    truth = np.array([0, 0, 0, 1, 1, 2])
+    expected, prior = regression_targets(truth, 4, balanced=balanced)  # one class has no examples
+    np.testing.assert_allclose(regression_of(np.eye(4)[truth], prior, multilabel=False), expected)
+    table = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0]], np.float32)
+    expected, prior = regression_targets(table, 3, balanced=False)
+    np.testing.assert_allclose(regression_of(table, prior, multilabel=True), expected, rtol=1e-6)
 
 
 def test_score_size() -> None:
@@ -91,27 +161,24 @@ def test_score_size() -> None:
     np.testing.assert_allclose(score_size(np.array([[1.0, -5.0], [3.0, 1.0]]), multilabel=True), [1.0, 3.0])
 
 
-def test_each_of_several_labels_is_learnt_for_itself(make_base: MakeBase) -> None:
-    task, best, unlabelled = read(make_base, multilabel(48), multilabel(60, 4).texts)
-    examples, before = best.examples, best.fit(best.examples)
-    scores = before.scores(unlabelled)
-    found = fit_words(examples, unlabelled, scores)
-    shares = 1 / (1 + np.exp(-scores))
-    assert confidence(scores, multilabel=True) == pytest.approx(np.abs(2 * shares - 1))
-    truth = np.concatenate([shares > 0.5, examples.truth > 0])
-    weights = np.concatenate([np.abs(2 * shares - 1), np.full(examples.truth.shape, LABELLED_WEIGHT)])
-    table = written_out(examples, unlabelled, truth, 3)
-    for label in range(3):
-        model = LogisticRegression(C=WORDS_C, tol=1e-8, max_iter=5000)
-        expected = model.fit(table, truth[:, label], sample_weight=weights[:, label]).decision_function(table[:60])
-        close(found.view_scores(unlabelled, "words")[:, label] + found.bias[label], expected)
-    taught = propose(task, best).fit(examples).scores(unlabelled)
-    ratio = score_size(taught - scores, multilabel=True) / score_size(scores, multilabel=True)
-    assert ratio == pytest.approx(np.full(3, 1.5), abs=0.5)
+def test_a_student_has_no_weights_for_what_it_does_not_read(make_base: MakeBase) -> None:
+    _, best, unlabelled = read(make_base, reviews(24), reviews(20, 4).texts)
+    examples = best.examples
+    linear = LinearClassifier({"words": np.ones((2, 3))}, {"words": np.array([0, 4, 7])}, np.array([1.0, 2.0]))
+    found = widened(linear, examples)
+    assert list(found.weights) == [view.name for view in examples.views]
+    assert set(found.columns) == {"words", "characters"}
+    assert not found.bias.any()
+    np.testing.assert_allclose(found.scores(unlabelled), linear.view_scores(unlabelled, "words"))
 
 
-def test_held_out_labels_are_not_seen(make_base: MakeBase) -> None:
-    task, best, _ = read(make_base, reviews(36), reviews(60, 4).texts)
+@pytest.mark.parametrize("kind", ["single", "multilabel"])
+def test_held_out_labels_are_not_seen(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(self_training, "SHARES", (0.5,))  # the choice among several sees them
+    data, more = (
+        (multilabel(36), multilabel(60, 4).texts) if kind == "multilabel" else (reviews(36), reviews(60, 4).texts)
+    )
+    task, best, _ = read(make_base, data, more)
     outside, rest = task.folds[0][1], task.folds[1][1]
     truth = best.examples.truth.copy()
     truth[outside] = 1 - truth[outside]
@@ -119,14 +186,73 @@ def test_held_out_labels_are_not_seen(make_base: MakeBase) -> None:
     one, two = (propose(task, each).logits for each in (best, other))
     np.testing.assert_array_equal(one[outside], two[outside])
     assert not np.allclose(one[rest], two[rest])
-    assert not np.isnan(one).any()
 
 
-def test_it_is_not_tried_without_text_or_folds(make_base: MakeBase) -> None:
+def test_it_is_judged_on_some_of_the_folds(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On four, or with many examples on two: by teachers that were fitted to the others."""
+    task, best, unlabelled = read(make_base, reviews(36), reviews(60, 4).texts)
+    assert len(task.folds) > 4
+    for many, count in ((37, 4), (36, 2)):
+        monkeypatch.setattr(self_training, "MANY", many)
+        logits = propose(task, best).logits
+        held_out = np.concatenate([outside for _, outside in task.folds[:count]])
+        np.testing.assert_array_equal(np.flatnonzero(~np.isnan(logits[:, 0])), np.sort(held_out))
+    inside, outside = task.folds[1]
+    teacher = best.fit(best.examples.take(inside))
+    student = school_of(best.examples, unlabelled).teach(teacher, inside)
+    some = best.examples.take(outside)
+    expected = [teacher.scores(some) + share * student.scores(some) for share in SHARES]
+    assert any(np.allclose(logits[outside], each) for each in expected)
+
+
+def test_the_share_with_the_lowest_loss_is_taken(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = misleading(reviews(60))
+    task, best, _ = read(make_base, data, misleading(reviews(100, 4), 5).texts)
+    found, alone = propose(task, best), {}
+    for share in SHARES:
+        monkeypatch.setattr(self_training, "SHARES", (share,))
+        alone[share] = propose(task, best)
+    losses = {share: calibrated_losses(each.logits, task.truth).mean() for share, each in alone.items()}
+    lowest = min(losses, key=lambda each: losses[each])
+    np.testing.assert_array_equal(found.logits, alone[lowest].logits)
+
+
+@pytest.mark.parametrize("kind", ["single", "multilabel"])
+def test_what_is_built_is_the_teacher_and_a_share_of_the_student(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(self_training, "SHARES", (0.5,))
+    data, more = (
+        (multilabel(36), multilabel(60, 4).texts) if kind == "multilabel" else (reviews(36), reviews(60, 4).texts)
+    )
+    task, best, unlabelled = read(make_base, data, more)
+    found = propose(task, best)
+    assert (found.name, found.frozen) == ("self-training", True)
+    teacher = best.fit(best.examples)
+    student = school_of(best.examples, unlabelled).teach(teacher, np.arange(36))
+    expected = teacher.scores(unlabelled) + 0.5 * student.scores(unlabelled)
+    np.testing.assert_allclose(class_logits(found.build(), more), expected, atol=1e-3)
+
+
+def test_it_is_not_tried_without_text_folds_or_words(make_base: MakeBase) -> None:
     task, best, _ = read(make_base, reviews(20), [])
-    assert isinstance(self_training.propose(task, best), str)
-    task = dataclasses.replace(task, unlabelled=["film"], folds=[])
-    assert isinstance(self_training.propose(task, best), str)
+    assert "unlabelled" in str(self_training.propose(task, best))
+    task = dataclasses.replace(task, unlabelled=["film"])
+    assert isinstance(self_training.propose(task, None), str)
+    assert isinstance(self_training.propose(dataclasses.replace(task, folds=[]), best), str)
+    assert isinstance(self_training.propose(task, best), Candidate)
+    task, best, _ = read(make_base, reviews(20), ["film"], freeze="base")
+    assert "words" in str(self_training.propose(task, best))
+
+
+def test_text_that_says_nothing_does_no_harm(make_base: MakeBase) -> None:
+    """None of its n-grams is known: the student is not blown up to the size of the teacher."""
+    task, best, _ = read(make_base, reviews(20), ["語龍", "木林"])
+    found = propose(task, best)
+    known = ~np.isnan(found.logits[:, 0])
+    assert np.isfinite(found.logits[known]).all()
+    expected = class_logits(best.build(), reviews(10, 1).texts)
+    np.testing.assert_allclose(class_logits(found.build(), reviews(10, 1).texts), expected, atol=1e-4)
 
 
 def test_a_sample_of_very_much_text_stays_in_order() -> None:
