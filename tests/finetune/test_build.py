@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rehead.finetune.build import build_linear, kept_view, with_head, with_random_weights
+from rehead.finetune.build import build_linear, with_head, with_random_weights
 from rehead.finetune.candidates.linear import fit_average
 from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.targets import targets
@@ -24,7 +24,6 @@ from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import learn_statistics, neural_view
 from rehead.views.tokens import TokensOptions, TokensView
 from rehead.views.view import View
-from rehead.views.words import WordsView
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import reviews
 
@@ -93,25 +92,17 @@ def test_long_documents_are_read_as_the_options_say(make_base: MakeBase, name: s
 
 
 def test_a_classifier_of_words_alone_reads_no_vectors(make_base: MakeBase, tmp_path: Path) -> None:
-    """It keeps the n-grams that have weights, and no others; what the views of the examples know stays."""
+    """It keeps all n-grams, with weights or without: a text is measured by all that are known."""
     base, data = make_base(), reviews(30)
     examples = read(base, data)
     part = examples.take(np.arange(6))
     linear = fit_average(part, [{"power": 2.0, "alpha": 0.3, "words": 1.0}])
     run = build_linear(base, examples, linear, data)
     (stated,) = classifier_head(run.model).config.views
-    assert (stated.name, stated.terms, stated.columns) == ("words", *[len(linear.columns["words"])] * 2)
     words = next(view for view in examples.views if view.name == "words")
-    assert stated.terms < words.terms == examples.features["words"].shape[1]
-    view = kept_view(words, linear)
-    assert isinstance(view, WordsView)
-    assert isinstance(words, WordsView)
-    np.testing.assert_array_equal(view.keys, words.keys[linear.columns["words"]])
-    # Left-out n-grams are not in the length of a document any more.
-    raw = view.read(EncodedTexts(data.texts))
-    expected = view.transform(raw) @ linear.weights["words"].T + linear.bias
-    np.testing.assert_allclose(class_logits(run, data.texts), expected, atol=1e-5)
-    np.testing.assert_allclose(class_logits(run, data.texts[:6]), linear.scores(part), atol=1e-5)
+    assert (stated.name, stated.terms, stated.columns) == ("words", words.terms, words.terms)
+    assert len(linear.columns["words"]) < words.terms  # n-grams without weight stay: they are part of a text's length
+    np.testing.assert_allclose(class_logits(run, data.texts), linear.scores(examples), atol=1e-5)
     save(run, tmp_path / "run")
     np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), class_logits(run, data.texts))
 

@@ -71,7 +71,7 @@ def test_it_learns_and_is_calibrated_out_of_fold(make_base: MakeBase, freeze: An
     assert details["freeze"] == "base"
     assert details["calibration"]["origin"] == "out-of-fold"
     assert details["calibration"]["documents"] == 60
-    assert "10-fold cross-validation on 60 of 60 examples" in fitted.notes[0]
+    assert "10-fold cross-validation" in fitted.notes[0]
     found = linear.propose(Task.make(data, base, options, None), None)
     temperature = details["calibration"]["temperature"]
     expected = found.fit(found.examples).scores(found.examples) / temperature
@@ -139,7 +139,7 @@ def test_a_class_with_one_text(make_base: MakeBase) -> None:
     data = subset(three, [each for each in range(60) if three.labels[each] != ("so",) or each < 3])
     assert Counter(data.labels)["so",] == 1
     fitted = fit_classifier(data, None, base=make_base(), options=FROZEN)
-    assert "10-fold cross-validation" in fitted.notes[1]
+    assert any("10-fold cross-validation" in note for note in fitted.notes)
     assert accuracy(fitted.run, reviews(40, 1, names=("bad", "good", "so"))) > 0.5
 
 

@@ -129,10 +129,10 @@ def test_what_is_never_predicted_is_warned_of_once(make_base: MakeBase) -> None:
 
 
 def test_it_is_said_what_was_compared_by() -> None:
-    assert "by log loss" in describe_metric("accuracy", multilabel=False, balanced_loss=False)
+    assert "by expected error" in describe_metric("accuracy", multilabel=False, balanced_loss=False)
     assert "most probable" in describe_metric("accuracy", multilabel=False, balanced_loss=False)
     said = describe_metric("macro-f1", multilabel=False, balanced_loss=True)
-    assert "class-balanced log loss" in said
+    assert "class-balanced expected error" in said
     assert "macro-F1" in said
     assert "exact match" in describe_metric("accuracy", multilabel=True, balanced_loss=False)
     assert "for micro-F1" in describe_metric("micro-f1", multilabel=True, balanced_loss=False)

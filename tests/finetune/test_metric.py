@@ -15,7 +15,7 @@ from rehead.cli import main
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples
 from rehead.finetune.fit import fit_classifier
-from rehead.finetune.losses import log_losses
+from rehead.finetune.losses import selection_losses
 from rehead.finetune.metrics import macro_f1, predicted_labels
 from rehead.finetune.options import FitOptions, Metric
 from rehead.finetune.targets import subset, targets
@@ -73,7 +73,7 @@ def test_the_loss_of_a_candidate_is_balanced_where_that_is_asked() -> None:
     for balanced in (False, True):
         never: Any = None  # it is neither fitted nor built
         made = Candidate("a", logits, examples, [], never, never, balanced_loss=balanced)
-        assert made.loss == pytest.approx(log_losses(logits[known], truth[known], balanced=balanced).mean())
+        assert made.loss == pytest.approx(selection_losses(logits[known], truth[known], balanced=balanced).mean())
 
 
 def test_macro_f1_finds_more_of_a_rare_class(base: Run) -> None:
@@ -173,5 +173,5 @@ def test_a_class_of_one_example_is_trained_on(base: Run, tmp_path: Path, capsys:
     assert main(["finetune", str(train), *more]) == 0
     said = capsys.readouterr().err
     assert "note: a single example of 1 of 3 classes: trained on, but not evaluated" in said
-    assert "metric accuracy: compared by log loss" in said
+    assert "metric accuracy: compared by expected error" in said
     assert load(run).labels == ["bad", "good", "so"]

@@ -238,6 +238,9 @@ def test_it_is_not_tried_without_text_folds_or_words(make_base: MakeBase) -> Non
     task, best, _ = read(make_base, reviews(20), [])
     assert "unlabelled" in str(self_training.propose(task, best))
     task = dataclasses.replace(task, unlabelled=["film"])
+    assert "fewer" in str(self_training.propose(task, best))
+    assert "fewer" in str(self_training.propose(dataclasses.replace(task, unlabelled=task.train.texts * 2), best))
+    task = dataclasses.replace(task, unlabelled=reviews(20, 4).texts)
     assert isinstance(self_training.propose(task, None), str)
     assert isinstance(self_training.propose(dataclasses.replace(task, folds=[]), best), str)
     assert isinstance(self_training.propose(task, best), Candidate)
@@ -247,7 +250,7 @@ def test_it_is_not_tried_without_text_folds_or_words(make_base: MakeBase) -> Non
 
 def test_text_that_says_nothing_does_no_harm(make_base: MakeBase) -> None:
     """None of its n-grams is known: the student is not blown up to the size of the teacher."""
-    task, best, _ = read(make_base, reviews(20), ["語龍", "木林"])
+    task, best, _ = read(make_base, reviews(20), [2 * each for each in "木林森龍山川田火水土金日月星花草鳥魚虫石"])
     found = propose(task, best)
     known = ~np.isnan(found.logits[:, 0])
     assert np.isfinite(found.logits[known]).all()
