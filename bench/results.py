@@ -130,7 +130,7 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
         """Put a linear head on one neural view of the base."""
         if view not in base.model.config.views:
             raise SystemExit(f"{given.base} has no view {view!r}.")
-        return linear.search_view(Task.make(train, base, frozen, None), view, words=False).build()
+        return linear.search_views(Task.make(train, base, frozen, None), view, beside=False).build()
 
     made: dict[str, Way] = {
         "tfidf": lambda train, test: fit_baseline("tfidf", train, train.names).predict(test.texts).argmax(1),

@@ -1,8 +1,7 @@
 """Choosing among candidates by their out-of-fold scores.
 
-Each candidate is compared with the best so far and kept if the out-of-fold loss falls by more than half the
-standard error of the difference. That is a low bar: a candidate that changes nothing passes it about three times in
-ten. But such a candidate costs little, while refusing one that helps, which few examples can seldom prove, costs more.
+Each candidate is compared with the best so far and kept if the out-of-fold loss falls by more than its margin, in
+standard errors of the difference (`Candidate.margin`).
 
 The loss (`rehead.finetune.losses`) stands in for accuracy, which is too coarse with few examples. For macro-F1 it is
 class-balanced.
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from rehead.finetune.options import Metric
 
     Floats = NDArray[np.float64]
-
-MARGIN = 0.5  # standard errors by which a candidate has to be better
 
 
 @dataclass
@@ -84,7 +81,9 @@ def select(task: Task, candidates: Iterable[str]) -> Selection:
         if isinstance(found, str):
             untried[name] = found
             continue
-        kept = best is None or is_better(found.logits, best.logits, task.truth, balanced=task.balanced_loss)
+        kept = best is None or is_better(
+            found.logits, best.logits, task.truth, found.margin, balanced=task.balanced_loss
+        )
         if task.folds:
             compared.append(_compare(task, found, best, kept=kept))
         if kept:
@@ -93,12 +92,14 @@ def select(task: Task, candidates: Iterable[str]) -> Selection:
     return Selection(best, compared, untried)
 
 
-def is_better(new: Floats, old: Floats, truth: NDArray[Any], *, balanced: bool = False) -> bool:
-    """Tell whether the loss falls by enough (`MARGIN`). Both are calibrated first."""
+def is_better(
+    new: Floats, old: Floats, truth: NDArray[Any], margin: float = Candidate.margin, *, balanced: bool = False
+) -> bool:
+    """Tell whether the loss falls by enough: by `margin` standard errors. Both are calibrated first."""
     known = ~np.isnan(new[:, 0]) & ~np.isnan(old[:, 0])
     before, after = (calibrated_losses(each[known], truth[known], balanced=balanced) for each in (old, new))
     gain = before - after
-    return bool(gain.mean() > MARGIN * gain.std() / max(1, len(gain)) ** 0.5)
+    return bool(gain.mean() > margin * gain.std() / max(1, len(gain)) ** 0.5)
 
 
 def _compare(task: Task, found: Candidate, best: Candidate | None, *, kept: bool) -> Comparison:

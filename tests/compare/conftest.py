@@ -67,8 +67,8 @@ def small_and_quick() -> Iterator[None]:
         for name in ("small", "bag"):
             patched.setitem(PRESETS, name, {**PRESETS[name], "nbuckets": 512})
         patched.setattr(linear, "POWERS", (1.0, 2.0))
-        patched.setattr(linear, "VIEW_WEIGHTS", (4.0,))
-        patched.setattr(linear, "CS", (1.0, 10.0, 100.0))
+        patched.setattr(linear, "ALPHAS", (0.1, 1.0, 10.0))
+        patched.setattr(linear, "ROUNDS", 1)
         patched.setattr(linear_start, "CS", (1e-3, 1e-1))
         patched.setitem(baselines.C_GRID, "tfidf", (1, 10))
         patched.setitem(baselines.C_GRID, "tfidf_chars", (1, 10))

@@ -108,6 +108,10 @@ class Candidate:
     "Make the classifier of all examples, not yet calibrated."
     notes: list[str] = field(default_factory=list)
     "What the user should know about how it was found."
+    margin: float = 0.5
+    """Standard errors by which it has to be better than the best before it. Half of one is a low bar: a candidate that
+    changes nothing passes it about four times in ten. But that costs little, while refusing one that helps, which few
+    examples can seldom prove, costs more."""
     frozen: bool = True
     "Whether the base stays as it was."
     balanced_loss: bool = False
