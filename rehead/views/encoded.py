@@ -62,18 +62,12 @@ class EncodedTexts:
     def groups(self, tokens: int = GROUP_TOKENS) -> Iterator[EncodedTexts]:
         """Cut them, in order, into groups of about so many tokens; at least one group, which may be empty."""
         ids = self.ids
-        begins, seen = [0], 0
-        for place, each in enumerate(ids):
-            if place > begins[-1] and seen + len(each) > tokens:
-                begins.append(place)
-                seen = 0
-            seen += len(each)
-        if len(begins) == 1:
-            yield self
-            return
-        for begin, end in zip(begins, [*begins[1:], len(ids)], strict=True):
-            texts = None if self._texts is None else self._texts[begin:end]
-            yield EncodedTexts(texts, self._tokenizer, ids=ids[begin:end])
+        for some in _slices([len(each) for each in ids], tokens):
+            if some == slice(0, len(ids)):
+                yield self
+                return
+            texts = None if self._texts is None else self._texts[some]
+            yield EncodedTexts(texts, self._tokenizer, ids=ids[some])
 
     def distinct_rows(self, finder: RowFinder) -> DistinctRows:
         """Find each text's distinct rows; the second view that asks gets what was found for the first."""
@@ -83,17 +77,12 @@ class EncodedTexts:
 
     def groups_of_characters(self, characters: int) -> Iterator[EncodedTexts]:
         """Cut them, in order, into groups of about so many characters, without tokenizing; at least one group."""
-        texts, begins, seen = self.texts, [0], 0
-        for place, each in enumerate(texts):
-            if place > begins[-1] and seen + len(each) > characters:
-                begins.append(place)
-                seen = 0
-            seen += len(each)
-        if len(begins) == 1:
-            yield self
-            return
-        for begin, end in zip(begins, [*begins[1:], len(texts)], strict=True):
-            yield EncodedTexts(texts[begin:end], self._tokenizer)
+        texts = self.texts
+        for some in _slices([len(each) for each in texts], characters):
+            if some == slice(0, len(texts)):
+                yield self
+                return
+            yield EncodedTexts(texts[some], self._tokenizer)
 
     @property
     def word_ngrams(self) -> TextNgrams:
@@ -113,3 +102,14 @@ class EncodedTexts:
         if self._code_points is None:
             self._code_points = code_points(self.texts)
         return self._code_points
+
+
+def _slices(lengths: Sequence[int], most: int) -> list[slice]:
+    """Cut a sequence into slices of about so much length in all: at least one, which may be empty."""
+    begins, seen = [0], 0
+    for place, length in enumerate(lengths):
+        if place > begins[-1] and seen + length > most:
+            begins.append(place)
+            seen = 0
+        seen += length
+    return [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(lengths)], strict=True)]

@@ -28,14 +28,16 @@ from rehead.runs.scoring import (
 )
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
+from rehead.views.characters import CharactersView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.lsa import LsaView
+from rehead.views.text_view import NoOptions
 from tests.model.conftest import miniature
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.conftest import trained
 from tests.use.text_classifiers import KINDS as TEXT_KINDS
 from tests.use.text_classifiers import TEXTS as SCRIPTS_AND_MORE
-from tests.use.text_classifiers import learn_views, text_classifier
+from tests.use.text_classifiers import text_classifier
 from tests.use.trained import layered_classifier, linear_classifier, split
 
 onnx = pytest.importorskip("onnx", reason="the extra `export` is not installed")
@@ -123,11 +125,11 @@ def test_lsa_with_one_kind_of_ngrams_alone(only: str) -> None:
     texts = {"words": [*"abcdefgh"] * 2, "characters": ["xab1", "yab2", "zab3"]}[only]
     run = text_classifier("lsa")
     model = Model(run.model.config)
-    [view] = learn_views(model, ["lsa"], texts)
-    assert isinstance(view, LsaView)
+    view = LsaView(model, NoOptions())
     if only == "words":
-        view.kinds[1].keep(np.zeros(0, np.int64))
-        view.table, view.terms = view.table[: view.kinds[0].terms], view.kinds[0].terms
+        view.leave_out(CharactersView)
+    view.learn(EncodedTexts(texts))
+    view.fit(view.read(EncodedTexts(texts)))
     assert [bool(kind.terms) for kind in view.kinds] == [only == "words", only == "characters"]
     model.replace_head(Classifier(classes=3, views=(view.config(),)))
     head = classifier_head(model)

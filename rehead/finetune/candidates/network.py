@@ -64,7 +64,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return run
 
     name = f"fine-tuned network, other views beside it {share:g}" if share else "fine-tuned network"
-    return dataclasses.replace(frozen, name=name, logits=logits[share], build=build, notes=[], frozen=False)
+    return dataclasses.replace(frozen, name=name, logits=logits[share], build=build, frozen=False)
 
 
 def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:

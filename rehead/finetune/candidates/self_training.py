@@ -8,8 +8,8 @@ Mitchell 1998), in one direction. A second round fits the student to what both s
 The student reads words and characters, whatever its teacher read; one that reads all views learns the teacher's
 mistakes with the rest. What it learns from is sharpened, and moved half-way towards the shares that the classes have
 among the labels: a teacher of few labels neglects some classes, and would pass that on. Its features are scaled by how
-unevenly they occur in the classes, as in NB-SVM: 1.5 points on film reviews (docs/experiments/any-text.md).
-What comes out is a linear classifier again.
+unevenly they occur in the classes, as in NB-SVM: 1.5 points on film reviews (docs/experiments/any-text.md). What comes
+out is a linear classifier again.
 
 Shapes: N documents, K classes.
 """
@@ -79,7 +79,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         factors = [np.ones(examples.classes), np.full(examples.classes, share)]
         return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
-    return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, notes=[], margin=MARGIN)
+    return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
 
 
 def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:

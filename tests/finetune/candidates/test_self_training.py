@@ -15,9 +15,10 @@ from rehead.finetune.candidates import linear as linear_candidate
 from rehead.finetune.candidates import self_training
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.candidates.self_training import (
+    ALPHAS,
     LABELLED_WEIGHT,
     SHARES,
-    STUDENT,
+    SHARPNESS,
     School,
     regression_of,
     sample,
@@ -55,18 +56,34 @@ def school_of(examples: Examples, unlabelled: Examples) -> School:
     return School(examples, unlabelled, [view for view in examples.views if view.sparse])
 
 
-def student_written_out(examples: Examples, unlabelled: Examples, known: Any, soft: Any, wanted: Any) -> Any:
-    """Scores of the unlabelled documents, without the bias, by a ridge on words and characters side by side."""
-    tables = []
-    for each in (examples.take(known), unlabelled):
-        sparse = [view.name for view in each.views if view.sparse]
-        tables.append(np.hstack([each.features[name].toarray() / len(sparse) ** 0.5 for name in sparse]))
-    table = np.concatenate(tables)
+def unevenness(table: Any, targets: Any, weights: Any) -> Any:
+    """The log-count ratio of naive Bayes of each column, in root mean square over the classes; written out."""
+    member = (targets - targets.min(0)) / np.maximum(targets.max(0) - targets.min(0), 1e-12)
+    squares = []
+    for label in range(targets.shape[1]):
+        inside = 1 + ((table > 0) * (weights * member[:, label])[:, None]).sum(0)
+        outside = 1 + ((table > 0) * (weights * (1 - member[:, label]))[:, None]).sum(0)
+        squares.append((np.log(inside / inside.sum()) - np.log(outside / outside.sum())) ** 2)
+    scale = np.sqrt(np.mean(squares, axis=0))
+    return scale / np.sqrt((table**2 * scale**2).sum() / (table**2).sum())
+
+
+def students_written_out(examples: Examples, unlabelled: Examples, known: Any, soft: Any, wanted: Any) -> list[Any]:
+    """Scores of the unlabelled documents, without the bias, by ridges on words and characters side by side."""
     weights = np.concatenate([np.full(len(known), LABELLED_WEIGHT), np.ones(len(unlabelled))])
-    whole = np.hstack([table, np.full((len(table), 1), BIAS**0.5)])
-    model = Ridge(STUDENT["alpha"], fit_intercept=False, solver="svd")
-    weight = model.fit(whole, np.concatenate([wanted, soft]), sample_weight=weights).coef_[:, :-1]
-    return tables[1] @ weight.T
+    targets = np.concatenate([wanted, soft])
+    names = [view.name for view in examples.views if view.sparse]
+    tables = []
+    for name in names:
+        table = np.concatenate([examples.take(known).features[name].toarray(), unlabelled.features[name].toarray()])
+        tables.append(table * unevenness(table, targets, weights) / len(names) ** 0.5)
+    whole = np.hstack([*tables, np.full((len(weights), 1), BIAS**0.5)])
+    found = []
+    for alpha in ALPHAS:
+        model = Ridge(alpha, fit_intercept=False, solver="svd")
+        weight = model.fit(whole, targets, sample_weight=weights).coef_[:, :-1]
+        found.append(whole[len(known) :, :-1] @ weight.T)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["two", "three", "balanced", "multilabel", "multilabel, balanced"])
@@ -82,7 +99,7 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
     more = multilabel(60, 4).texts if several else reviews(60, 4, names=names).texts
     _, best, unlabelled = read(make_base, data, more, class_weight="balanced" if balanced else None)
     examples, known = best.examples, np.arange(5, 30)
-    teacher = fit(examples.take(known), {**STUDENT, "bag": 1.0, "words": 1.0, "temperature": 0.3})
+    teacher = fit(examples.take(known), {"power": 2.0, "alpha": 1.0, "bag": 1.0, "words": 1.0, "temperature": 0.3})
     found = school_of(examples, unlabelled).teach(teacher, known)
 
     truth = examples.truth[known]
@@ -91,15 +108,17 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
     said = scores = teacher.scores(unlabelled) - teacher.bias + bias
     for _ in range(2):
         soft = regression_of(sharpened(scores, prior, multilabel=several), prior, multilabel=several)
-        own = student_written_out(examples, unlabelled, known, soft, wanted)
-        factor = score_size(said, multilabel=several) / score_size(own, multilabel=several)
-        scores = (said - bias + factor * own) / 2 + bias
+        size, each = (
+            score_size(said, multilabel=several),
+            students_written_out(examples, unlabelled, known, soft, wanted),
+        )
+        own = np.mean([one * size / score_size(one, multilabel=several) for one in each], axis=0)
+        scores = (said - bias + own) / 2 + bias
     given = found.scores(unlabelled)
-    np.testing.assert_allclose(given, factor * own, atol=0.01 * np.abs(given).max())
-    # It is as large as the teacher, has no bias, and reads words and characters alone.
-    np.testing.assert_allclose(
-        score_size(given, multilabel=several), score_size(teacher.scores(unlabelled), multilabel=several), rtol=1e-3
-    )
+    np.testing.assert_allclose(given, own, atol=0.01 * np.abs(given).max())
+    # It is about as large as the teacher, has no bias, and reads words and characters alone.
+    ratio = score_size(given, multilabel=several) / score_size(teacher.scores(unlabelled), multilabel=several)
+    assert ((ratio > 0.8) & (ratio <= 1.001)).all()
     assert not found.bias.any()
     assert not found.weights["bag"].any()
     assert not found.weights["lsa"].any()
@@ -120,14 +139,14 @@ def test_few_steps_are_near_enough(make_base: MakeBase, monkeypatch: pytest.Monk
 
 def test_shares_of_classes_are_moved_half_way() -> None:
     """By hand: a teacher who gives everything to the first class, though labels are even."""
-    scores = np.log(np.array([[0.8, 0.2], [0.6, 0.4]]))
+    scores = np.log(np.array([[0.8, 0.2], [0.6, 0.4]])) / SHARPNESS
     found = sharpened(scores, np.log([0.5, 0.5]), multilabel=False)
     factors = (0.5 / np.array([0.7, 0.3])) ** 0.5
     expected = np.array([[0.8, 0.2], [0.6, 0.4]]) * factors
     np.testing.assert_allclose(found, expected / expected.sum(1, keepdims=True))
     assert 0.5 < found[:, 0].mean() < 0.7
     even = np.array([[0.8, 0.2], [0.2, 0.8]])  # what is as it should be stays
-    np.testing.assert_allclose(sharpened(np.log(even), np.log([0.5, 0.5]), multilabel=False), even)
+    np.testing.assert_allclose(sharpened(np.log(even) / SHARPNESS, np.log([0.5, 0.5]), multilabel=False), even)
     # A class without examples, whose share is tiny, is not lifted; one that is never said does no harm.
     given = sharpened(np.array([[0.0, -800.0, -5.0]] * 4), np.log([0.5, 0.49, 0.01]), multilabel=False)
     assert np.isfinite(given).all()
