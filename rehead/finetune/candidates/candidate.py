@@ -5,7 +5,9 @@ Shapes: N examples, K classes.
 
 from __future__ import annotations
 
+import copy
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from rehead.finetune.losses import selection_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import class_sizes, folds, max_folds, split
 from rehead.finetune.targets import targets
+from rehead.model.model import Model
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
 from rehead.views import views_beside
@@ -34,9 +37,8 @@ if TYPE_CHECKING:
 
 MOST_FOLDS = 10
 SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
-LONG = (
-    600  # characters on average, from which on character n-grams are not read: words say it all, in a fifth of the time
-)
+LONG = 600  # characters on average, from which on character n-grams are not read: they would take five times as long
+ENOUGH = 2_000  # unlabelled texts, from which on views learn from these alone: the same for every set of examples
 HELD_OUT = 0.1  # share that judges the candidates then
 
 
@@ -69,12 +71,11 @@ class Task:
     @functools.cached_property
     def text_views(self) -> list[View]:
         """The views that learn from the text itself, which all text at hand has taught."""
-        texts = EncodedTexts(list(dict.fromkeys([*self.train.texts, *(self.unlabelled or ())])))
+        unlabelled = list(dict.fromkeys(self.unlabelled or ()))
+        enough = len(unlabelled) >= max(ENOUGH, 5 * len(self.train))
+        texts = unlabelled if enough else list(dict.fromkeys([*self.train.texts, *unlabelled]))
         long = sum(map(len, self.train.texts)) > LONG * len(self.train)
-        views = views_beside(self.base.model, long=long)
-        for view in views:
-            view.learn(texts)
-        return [view for view in views if view.columns]
+        return learnt_views(self.base.model, texts, long=long)
 
     @property
     def balanced(self) -> bool:
@@ -138,6 +139,26 @@ def fold_count(data: LabelledData) -> int:
         return 0
     sizes = class_sizes(data)
     return max(2, min(MOST_FOLDS, int(np.median(sizes)), sum(sizes) // 2))
+
+
+def learnt_views(model: Model, texts: list[str], *, long: bool) -> list[View]:
+    """Make the views of the text itself, and have them learn; the last ones are kept, for the next fit on this text."""
+    sha = hashlib.sha256(str(long).encode())
+    for text in texts:
+        sha.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    if sha.digest() not in _LEARNT:
+        views = views_beside(model, long=long)
+        for view in views:
+            view.learn(EncodedTexts(texts))
+        _LEARNT.clear()
+        _LEARNT[sha.digest()] = [view for view in views if view.columns]
+    found = [copy.copy(view) for view in _LEARNT[sha.digest()]]
+    for view in found:
+        view.model = model
+    return found
+
+
+_LEARNT: dict[bytes, list[View]] = {}
 
 
 Propose = Callable[[Task, Candidate | None], Candidate | str]
