@@ -44,7 +44,7 @@ STEPS = 15  # of conjugate gradients: pseudo-labels are not worth fitting to the
 ROUNDS = 2
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the student's scores beside the teacher's
 MARGIN = -0.5  # standard errors by which it may seem worse: it helped on every kind of text
-MANY, FOLDS = 400, (4, 2)  # folds to judge by, with few examples and with many
+MANY, FOLDS = 400, (10, 2)  # folds to judge by, with few examples and with many
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
