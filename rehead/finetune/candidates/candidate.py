@@ -167,4 +167,6 @@ Propose = Callable[[Task, Candidate | None], Candidate | str]
 
 def describe_settings(settings: Settings) -> str:
     """Say what was chosen: `bag 0.3, words 0.7, power 2, alpha 1`; a view that counts nothing is left out."""
-    return ", ".join(f"{name} {value:.2g}" for name, value in settings.items() if value and name != "temperature")
+    return ", ".join(
+        f"{name} {value:.2g}" for name, value in settings.items() if value and name not in ("temperature", "hinge")
+    )

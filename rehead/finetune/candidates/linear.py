@@ -27,7 +27,6 @@ from rehead.finetune.calibration import find_temperature
 from rehead.finetune.candidates.candidate import SEARCHED, Candidate, Task, describe_settings
 from rehead.finetune.examples import Examples, read_examples
 from rehead.finetune.linear import (
-    HINGE,
     LinearClassifier,
     Settings,
     example_weights,
@@ -55,11 +54,7 @@ TEMPERATURE = 0.2  # where nothing can be cross-validated: what is found elsewhe
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
 MANY_ALPHAS = (0.5, 0.2, 1.0)  # with many examples
-BESIDE = (
-    0.0,
-    0.2,
-    1.0,
-)  # weight of vectors beside words and characters with many examples, against 1 for each of these
+BESIDE = (0.0, 0.2, 1.0)  # weight of each dense view with many examples; each sparse one has 1
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
 SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
 NEURAL = ("bag", "layers")
@@ -118,7 +113,7 @@ def search(task: Task, examples: Examples) -> list[Candidate]:
     dense = [view.name for view in examples.views if not view.sparse]
     weights = [{**sparse, **dict.fromkeys(dense, each)} for each in BESIDE] if sparse else [dict.fromkeys(dense, 1.0)]
     first, *others = MANY_ALPHAS
-    tried = [_held_out(task, examples, {**START, **each, "alpha": first}) for each in weights]
+    tried = [_held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in weights]
     chosen = min(tried, key=lambda each: each.loss).settings[0]
     tried += [_held_out(task, examples, {**chosen, "alpha": alpha}) for alpha in others]
     return equally_good(tried)[:2]
@@ -217,13 +212,9 @@ def _held_out(task: Task, examples: Examples, settings: Settings) -> Candidate:
     """Judge settings by the examples that are held out when all are used."""
     [(inside, outside)] = task.folds
     part = examples.take(inside)
-    prior = np.zeros(examples.classes)  # of the hinge loss
     scores = np.full((len(examples), examples.classes), np.nan)
     scores[outside] = fit(part, {**settings, "temperature": 1.0}).scores(examples.take(outside))
-    if len(part) <= HINGE:
-        prior = regression_targets(part.truth, part.classes, balanced=part.balanced)[1]
-        scores -= prior
-    return judged(task, examples, settings, scores, prior)
+    return judged(task, examples, settings, scores, np.zeros(examples.classes))  # the hinge loss has its own bias
 
 
 def equally_good(tried: Sequence[Candidate]) -> list[Candidate]:

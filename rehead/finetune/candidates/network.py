@@ -70,7 +70,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
 def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:
     """Fine-tune on all of these examples, from the linear classifier on directions alone."""
     alone = next(view.name for view in examples.views if view.name in NEURAL)
-    settings = {name: frozen.settings[0][name] for name in ("power", "alpha", "temperature")}
+    settings = {name: frozen.settings[0].get(name, 0.0) for name in ("power", "alpha", "temperature", "hinge")}
     linear = fit_average(examples, [{**settings, alone: 1.0}])
     start = build_linear(task.base, examples, linear, train)
     epochs = task.options.epochs

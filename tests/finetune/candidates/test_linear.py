@@ -319,13 +319,13 @@ def test_copies_count_once_for_the_number_of_folds(make_base: MakeBase) -> None:
 
 
 @pytest.mark.usefixtures("quick_search")
+@pytest.mark.parametrize("searched", [40, 75], ids=["many inside", "few inside"])
 @pytest.mark.parametrize("beside", [False, True])
 def test_of_many_examples_some_are_held_out_once(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, beside: bool
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, beside: bool, searched: int
 ) -> None:
-    for module in ("candidate.SEARCHED", "linear.SEARCHED", "linear.HINGE"):
-        monkeypatch.setattr(f"rehead.finetune.candidates.{module}", 40)
-    monkeypatch.setattr("rehead.finetune.linear.HINGE", 40)
+    for module in ("candidate.SEARCHED", "linear.SEARCHED"):
+        monkeypatch.setattr(f"rehead.finetune.candidates.{module}", searched)
     data = reviews(80)
     task = make_task(make_base(), data, freeze=None if beside else "base")
     (inside, outside), *rest = task.folds
@@ -348,9 +348,8 @@ def test_of_many_examples_some_are_held_out_once(
 @pytest.mark.usefixtures("quick_search")
 def test_of_many_examples_few_combinations_are_tried(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best of those on the held-out tenth is taken; its labels are seen by no classifier that is judged."""
-    for module in ("candidate.SEARCHED", "linear.SEARCHED", "linear.HINGE"):
+    for module in ("candidate.SEARCHED", "linear.SEARCHED"):
         monkeypatch.setattr(f"rehead.finetune.candidates.{module}", 40)
-    monkeypatch.setattr("rehead.finetune.linear.HINGE", 40)
     data = misleading(reviews(120))
     task = make_task(make_base(), data)
     judged: list[Candidate] = []
