@@ -5,6 +5,7 @@ Shapes: N texts, V n-grams of the vocabulary, K classes, G groups of words.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,9 +56,9 @@ class TextView(SparseView):
         """Make the view that a classifier's config describes; its vocabulary is among the statistics."""
         return cls(model, from_dict(cls.Options, dict(config.options)), unit=config.unit, terms=config.terms)
 
+    @abstractmethod
     def ngrams(self, texts: EncodedTexts) -> TextNgrams:
         """Find the n-grams of texts."""
-        raise NotImplementedError
 
     @property
     def columns(self) -> int:

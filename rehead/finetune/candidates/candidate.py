@@ -5,9 +5,7 @@ Shapes: N examples, K classes.
 
 from __future__ import annotations
 
-import copy
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,11 +19,9 @@ from rehead.finetune.losses import selection_losses
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import class_sizes, folds, max_folds, split
 from rehead.finetune.targets import targets
-from rehead.model.model import Model
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
-from rehead.views import views_beside
-from rehead.views.encoded import EncodedTexts
+from rehead.views.learnt import learnt_views
 from rehead.views.view import View
 
 if TYPE_CHECKING:
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
 
 MOST_FOLDS = 10
 SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
-LONG = 600  # characters on average, from which on character n-grams are not read: they would take five times as long
 ENOUGH = 2_000  # unlabelled texts, from which on views learn from these alone: the same for every set of examples
 HELD_OUT = 0.1  # share that judges the candidates then
 
@@ -70,12 +65,11 @@ class Task:
 
     @functools.cached_property
     def text_views(self) -> list[View]:
-        """The views that learn from the text itself, which all text at hand has taught."""
+        """The views of the text itself, learnt from all text at hand, or from the unlabelled text if that is enough."""
         unlabelled = list(dict.fromkeys(self.unlabelled or ()))
         enough = len(unlabelled) >= max(ENOUGH, 5 * len(self.train))
         texts = unlabelled if enough else list(dict.fromkeys([*self.train.texts, *unlabelled]))
-        long = sum(map(len, self.train.texts)) > LONG * len(self.train)
-        return learnt_views(self.base.model, texts, long=long)
+        return learnt_views(self.base.model, texts)
 
     @property
     def balanced(self) -> bool:
@@ -139,26 +133,6 @@ def fold_count(data: LabelledData) -> int:
         return 0
     sizes = class_sizes(data)
     return max(2, min(MOST_FOLDS, int(np.median(sizes)), sum(sizes) // 2))
-
-
-def learnt_views(model: Model, texts: list[str], *, long: bool) -> list[View]:
-    """Make the views of the text itself, and have them learn; the last ones are kept, for the next fit on this text."""
-    sha = hashlib.sha256(str(long).encode())
-    for text in texts:
-        sha.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
-    if sha.digest() not in _LEARNT:
-        views = views_beside(model, long=long)
-        for view in views:
-            view.learn(EncodedTexts(texts))
-        _LEARNT.clear()
-        _LEARNT[sha.digest()] = [view for view in views if view.columns]
-    found = [copy.copy(view) for view in _LEARNT[sha.digest()]]
-    for view in found:
-        view.model = model
-    return found
-
-
-_LEARNT: dict[bytes, list[View]] = {}
 
 
 Propose = Callable[[Task, Candidate | None], Candidate | str]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from rehead.finetune.linear import (
 from rehead.finetune.logistic import one_thread
 from rehead.finetune.losses import selection_losses
 from rehead.finetune.ridge import out_of_fold
+from rehead.model.config import NeuralView
 from rehead.runs.run import Run
 from rehead.views.neural import neural_view
 from rehead.views.view import View
@@ -57,7 +58,7 @@ MANY_ALPHAS = (0.5, 0.2, 1.0)  # with many examples
 BESIDE = (0.0, 0.2, 1.0)  # weight of each dense view with many examples; each sparse one has 1
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
 SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
-NEURAL = ("bag", "layers")
+NEURAL = get_args(NeuralView)
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate:

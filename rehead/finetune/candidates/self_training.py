@@ -62,11 +62,11 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
     unlabelled = read_unlabelled(task.base, examples, sample(new, MAX_DOCUMENTS, task.options.seed))
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
-    school = School(examples, unlabelled, [view for view in examples.views if view.sparse])
+    trainer = StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
     for inside, outside in folds:
         teacher, held_out = best.fit(examples.take(inside)), examples.take(outside)
-        student = school.teach(teacher, inside)
+        student = trainer.teach(teacher, inside)
         for share, logits in taught.items():
             logits[outside] = teacher.scores(held_out) + share * student.scores(held_out)
     share = min(
@@ -75,7 +75,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
 
     def build() -> Run:
         teacher = best.fit(examples)
-        student = school.teach(teacher, np.arange(len(examples)))
+        student = trainer.teach(teacher, np.arange(len(examples)))
         factors = [np.ones(examples.classes), np.full(examples.classes, share)]
         return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
@@ -90,7 +90,7 @@ def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
     return [texts[int(each)] for each in chosen]
 
 
-class School:
+class StudentTrainer:
     """Labelled and unlabelled documents together, as a student reads them."""
 
     def __init__(self, examples: Examples, unlabelled: Examples, views: Sequence[View]) -> None:

@@ -19,7 +19,7 @@ from rehead.finetune.candidates.self_training import (
     LABELLED_WEIGHT,
     SHARES,
     SHARPNESS,
-    School,
+    StudentTrainer,
     regression_of,
     sample,
     score_size,
@@ -52,8 +52,8 @@ def propose(task: Task, best: Candidate) -> Candidate:
     return found
 
 
-def school_of(examples: Examples, unlabelled: Examples) -> School:
-    return School(examples, unlabelled, [view for view in examples.views if view.sparse])
+def trainer_of(examples: Examples, unlabelled: Examples) -> StudentTrainer:
+    return StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
 
 
 def unevenness(table: Any, targets: Any, weights: Any) -> Any:
@@ -100,7 +100,7 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
     _, best, unlabelled = read(make_base, data, more, class_weight="balanced" if balanced else None)
     examples, known = best.examples, np.arange(5, 30)
     teacher = fit(examples.take(known), {"power": 2.0, "alpha": 1.0, "bag": 1.0, "words": 1.0, "temperature": 0.3})
-    found = school_of(examples, unlabelled).teach(teacher, known)
+    found = trainer_of(examples, unlabelled).teach(teacher, known)
 
     truth = examples.truth[known]
     wanted, prior = regression_targets(truth, examples.classes, balanced=balanced and not several)
@@ -128,12 +128,12 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
 
 def test_few_steps_are_near_enough(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     _, best, unlabelled = read(make_base, reviews(36), reviews(60, 4).texts)
-    school, everything = school_of(best.examples, unlabelled), np.arange(36)
+    trainer, everything = trainer_of(best.examples, unlabelled), np.arange(36)
     teacher = best.fit(best.examples)
-    quick = school.teach(teacher, everything).scores(unlabelled)
+    quick = trainer.teach(teacher, everything).scores(unlabelled)
     monkeypatch.setattr(self_training, "STEPS", 300)
     monkeypatch.setattr(ridge, "TOLERANCE", 1e-7)
-    exact = school.teach(teacher, everything).scores(unlabelled)
+    exact = trainer.teach(teacher, everything).scores(unlabelled)
     assert np.abs(quick - exact).max() < 0.05 * np.abs(exact).max()
 
 
@@ -218,7 +218,7 @@ def test_it_is_judged_on_some_of_the_folds(make_base: MakeBase, monkeypatch: pyt
         np.testing.assert_array_equal(np.flatnonzero(~np.isnan(logits[:, 0])), np.sort(held_out))
     inside, outside = task.folds[1]
     teacher = best.fit(best.examples.take(inside))
-    student = school_of(best.examples, unlabelled).teach(teacher, inside)
+    student = trainer_of(best.examples, unlabelled).teach(teacher, inside)
     some = best.examples.take(outside)
     expected = [teacher.scores(some) + share * student.scores(some) for share in SHARES]
     assert any(np.allclose(logits[outside], each) for each in expected)
@@ -248,7 +248,7 @@ def test_what_is_built_is_the_teacher_and_a_share_of_the_student(
     found = propose(task, best)
     assert (found.name, found.frozen) == ("self-training", True)
     teacher = best.fit(best.examples)
-    student = school_of(best.examples, unlabelled).teach(teacher, np.arange(36))
+    student = trainer_of(best.examples, unlabelled).teach(teacher, np.arange(36))
     expected = teacher.scores(unlabelled) + 0.5 * student.scores(unlabelled)
     np.testing.assert_allclose(class_logits(found.build(), more), expected, atol=1e-3)
 
