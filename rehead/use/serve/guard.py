@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,8 @@ Endpoint = Callable[[bytes, dict[str, Any]], Awaitable[dict[str, Any]]]
 "From a request's body and its ASGI state to the body of the response."
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
+SINGLE = {b"host", b"origin", b"authorization", b"content-type", b"content-encoding"}  # headers that count once
 PROBES = {"/healthz", "/readyz"}
 PUBLIC = {"/", "/docs", "/openapi.json", *PROBES}  # served without a token: they reveal no text and no label
 
@@ -108,16 +111,17 @@ class Guard:
 
     def _authorise(self, scope: Scope) -> None:
         """Raise an error for a request from the wrong host, origin or client, or at the wrong time."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = _checked_headers(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if (
             self.allowed_hosts is not None
-            and _without_port(host) not in self.allowed_hosts
+            and _host_name(host) not in self.allowed_hosts
             and scope["path"] not in PROBES
         ):
             raise HTTPException(421, "this host name is not allowed. Start the server with --allow-host NAME.")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if origin and origin not in self.allowed_origins and (origin == "null" or _netloc(origin) != host):
+        own = bool(host) and _netloc(origin) == host
+        if origin and origin not in self.allowed_origins and not own:
             raise HTTPException(
                 403, "cross-origin requests are not allowed. Start the server with --allow-origin ORIGIN."
             )
@@ -232,8 +236,17 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-def _without_port(host: str) -> str:
-    """Strip the port from a Host header."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def _host_name(host: str) -> str | None:
+    """Strip the port from a Host header; None if it is malformed."""
+    found = HOST.fullmatch(host)
+    return found and found[1]
+
+
+def _checked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Collect headers by name; refuse two of a kind that the guard decides by, of which a proxy may believe another."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in found and name in SINGLE:
+            raise HTTPException(400, f"the header {name.decode().title()} is given more than once.")
+        found[name] = value
+    return found

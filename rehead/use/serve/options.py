@@ -62,7 +62,11 @@ class Limits:
     "Keep-alive timeout: how long a connection may be idle between requests."
 
     connections: int = flag(512, metavar="N")
-    "Maximum number of open connections; further ones get 503 and are closed."
+    "Maximum number of open connections. At the limit the longest idle one is closed; without one, the answer is 503."
+
+    client_connections: int | None = flag(None, metavar="N")
+    """Maximum number of open connections per client address (default: half of --connections). Behind a proxy, which is
+    one client, give as many as --connections."""
 
     batch_characters: int = flag(200_000, metavar="N")
     "Dynamic batching: queued texts are computed together up to about this many characters."
@@ -75,6 +79,10 @@ class Limits:
         default = min(EXPLAIN_CHARACTERS_WITH_LAYERS if layers else EXPLAIN_CHARACTERS, self.characters)
         return default if self.explain_characters is None else self.explain_characters
 
+    def max_client_connections(self) -> int:
+        """Return the maximum number of connections per client."""
+        return (self.connections + 1) // 2 if self.client_connections is None else self.client_connections
+
     def check(self) -> None:
         """Raise an error for a value out of range, or values that contradict each other."""
         self._check_ranges()
@@ -83,7 +91,7 @@ class Limits:
     def _check_ranges(self) -> None:
         for name in (
             "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "slow_queue",
-            "connections", "batch_characters",
+            "connections", "client_connections", "batch_characters",
         ):  # fmt: skip
             if (given := getattr(self, name)) is not None and given < 1:
                 raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")
@@ -112,6 +120,11 @@ class Limits:
         if self.explain_characters is not None and self.explain_characters > self.characters:
             raise UserError(
                 f"--explain-characters={self.explain_characters} exceeds --characters={self.characters}. Choose the "
+                f"same or less."
+            )
+        if self.max_client_connections() > self.connections:
+            raise UserError(
+                f"--client-connections={self.client_connections} exceeds --connections={self.connections}. Choose the "
                 f"same or less."
             )
         if self.batch_wait_ms >= 1000 * self.seconds:
