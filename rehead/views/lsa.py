@@ -146,6 +146,10 @@ class LsaView(DenseView):
             "table": self.table,
         }
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count no token: what a group takes away is subtracted."""
+        return 0
+
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
     ) -> Floats:

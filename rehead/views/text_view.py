@@ -104,6 +104,10 @@ class TextView(SparseView):
         """Give the vocabulary and its idf."""
         return {"scale": self.scale, "keys": to_floats(self.keys).astype(np.float64)}
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count no token: what a group takes away is subtracted."""
+        return 0
+
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
     ) -> Floats:

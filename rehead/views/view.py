@@ -132,6 +132,13 @@ class View(ABC):
         `progress` is called between batches; an exception it raises ends the work.
         """
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count the tokens that `scores_without` reads, so that its cost is known before; 0 if it reads nothing again.
+
+        A view that does not say so is taken to read the text once more for every group.
+        """
+        return (1 + groups.count) * len(texts.ids[0])
+
 
 class DenseView(View):
     """A view whose features are one vector per document: its direction from the mean document, at unit length."""
