@@ -16,6 +16,7 @@ random ones. For the alternatives that were tried, see docs/experiments/explaini
 
 from __future__ import annotations
 
+import bisect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+
+
+MIN_PASSAGES = 8  # of a text, to tell which of its words to explain; of fewer it would not be worth what they cost
 
 
 @dataclass(frozen=True)
@@ -136,30 +140,29 @@ class _Document:
         """Choose the words that can be weighed within a number of tokens, by what leaving out passages changes.
 
         Half of the budget is for the passages: as many as it allows, of as many words each. The words of those that
-        change the log-odds most are chosen.
+        change the log-odds most are chosen. If it allows too few passages, the first words are.
         """
         whole = self._cost(*self._by_word(self.everything))
         if whole <= budget:
             return self.everything
-        each = whole / max(1, len(self.spans))
-        count = int(budget / 2 / each)
-        passage = self.everything * count // max(1, len(self.spans))
-        while count > 0 and self._cost(*[self._groups(passage, count)] * 2) > budget / 2:
-            count = count * 9 // 10
-            passage = self.everything * count // max(1, len(self.spans))
-        if count == 0:
-            return self.everything[:0]
-        groups = self._groups(passage, count)
-        by_word, by_place = self._scores(groups, groups, progress)
-        drop = np.abs(log_odds_drop(by_word + by_place, label, multilabel=self.multilabel))
-        order = np.lexsort((self.everything, -drop[passage]))
-        count = int(budget / 2 / each)
-        while count > 0 and self._cost(*self._by_word(np.sort(order[:count]))) > budget / 2:
-            count = count * 9 // 10
-        return np.sort(order[:count])
+        most, order = int(budget / whole * len(self.spans)), self.everything
+
+        def passages(count: int) -> Groups:
+            return self._groups(self.everything * count // len(self.spans), count)
+
+        count = _largest(most, lambda count: self._cost(passages(count), passages(count)) <= budget / 2)
+        if count >= MIN_PASSAGES:
+            groups = passages(count)
+            budget -= self._cost(groups, groups)
+            by_word, by_place = self._scores(groups, groups, progress)
+            drop = np.abs(log_odds_drop(by_word + by_place, label, multilabel=self.multilabel))
+            order = np.lexsort((self.everything, -drop[self.everything * count // len(self.spans)]))
+        return np.sort(order[: _largest(most, lambda count: self._cost(*self._by_word(order[:count])) <= budget)])
 
     def weights(self, places: Ints, label: int, progress: Callable[[], None]) -> NDArray[np.float64]:
         """Weigh the words at some places, in order."""
+        if not len(places):
+            return np.zeros(0)
         everywhere, in_place = self._by_word(places)
         by_word, by_place = self._scores(everywhere, in_place, progress)
         whole = by_word[0] + by_place[0]
@@ -206,6 +209,11 @@ class _Document:
             else:
                 by_word += scores
         return by_word, by_place
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """Find the largest number up to `most` that fits, if smaller ones do: by bisection; 0 if none does."""
+    return bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
 
 
 def log_odds_drop(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
