@@ -148,8 +148,8 @@ def test_memory_is_level_under_attack(tmp_path: Path) -> None:
     """What the first rounds have taken is enough for the later ones."""
     run = save(classifier(), tmp_path / "run")
     few = ["--connections", "32", "--client-connections", "32", "--total-body-bytes", str(16 * 2**20)]
-    with process(run, *few) as (pid, port, _):
-        sizes = []
+    with process(run, *few) as (pid, port, said):
+        before, sizes = resident(pid), []
         for _ in range(8):
             for data in ATTACKS.values():
                 held = offered(port, data, 24)
@@ -157,5 +157,6 @@ def test_memory_is_level_under_attack(tmp_path: Path) -> None:
                     each.close()
             time.sleep(1)
             sizes.append(resident(pid))
-        print(f"MiB after each round: {[round(each) for each in sizes]}")
+        print(f"{round(before)} MiB, at most {said:.0f} more said; after each round {[round(each) for each in sizes]}")
+        assert max(sizes) - before < said
         assert max(sizes[5:]) < max(sizes[:5]) + 16

@@ -17,20 +17,21 @@ from rehead.use.serve.options import Limits
 MEBIBYTE = 2**20
 CONNECTION_BYTES = MEBIBYTE  # head, unparsed input, pipelined requests, and what is not sent yet
 BODY_COPIES = 5  # the body itself, and its texts as Python strings, up to four bytes a character
-CHARACTER_BYTES = 640  # to tokenize and score a character
+CHARACTER_BYTES = 1024  # to tokenize and score a character, with what the allocator keeps
+EXPLAINED_CHARACTER_BYTES = 2560  # the same, to explain
 WORD_BYTES = 64  # of a word in the answer of an explanation
 LABEL_BYTES = 24  # of a label's probability in an answer, besides its name
 
 
 def memory_parts(limits: Limits, names: Sequence[str]) -> dict[str, int]:
     """Compute how many bytes the requests of clients can take, by what they are for."""
-    at_once = max(limits.batch_characters, limits.characters) + limits.max_explain_characters()
+    at_once, explained = max(limits.batch_characters, limits.characters), limits.max_explain_characters()
     label_answer = sum(LABEL_BYTES + 2 * len(name.encode()) for name in names)
     return {
         "connections": (limits.connections + RESERVE) * CONNECTION_BYTES,
         "bodies": limits.total_body_bytes * BODY_COPIES,
-        "computing": at_once * CHARACTER_BYTES,
-        "answers": limits.queue * label_answer + limits.slow_queue * limits.max_explain_characters() * WORD_BYTES,
+        "computing": at_once * CHARACTER_BYTES + explained * EXPLAINED_CHARACTER_BYTES,
+        "answers": limits.queue * label_answer + limits.slow_queue * explained * WORD_BYTES,
     }
 
 
