@@ -31,13 +31,8 @@ def views_beside(model: Model, *, long: bool = False) -> list[View]:
 
     Of long texts, none reads character n-grams.
     """
-    views = [view(model, view.Options()) for view in VIEWS.values() if view.learns]
-    if not long:
-        return views
-    for view in views:
-        if isinstance(view, LsaView):
-            view.leave_out(CharactersView)
-    return [view for view in views if not isinstance(view, CharactersView)]
+    kinds = [view for view in VIEWS.values() if view.learns and not (long and view is CharactersView)]
+    return [view(model, view.Options()) for view in kinds]
 
 
 def check_views(model: Model) -> None:

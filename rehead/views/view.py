@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -92,8 +92,8 @@ class View(ABC):
             options=options,
         )
 
-    def learn(self, texts: EncodedTexts) -> None:  # noqa: B027 (most views have nothing to learn)
-        """Learn from all text at hand, labelled or not."""
+    def learn(self, texts: EncodedTexts, beside: Sequence[View] = ()) -> None:  # noqa: B027 (most have nothing to learn)
+        """Learn from all text at hand, labelled or not; `beside`: views that have learnt from it already."""
 
     def state(self) -> bytes:
         """What was learnt, as far as it decides the result of `read`: for the cache."""

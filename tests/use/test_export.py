@@ -28,10 +28,10 @@ from rehead.runs.scoring import (
 )
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
-from rehead.views.characters import CharactersView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.lsa import LsaView
 from rehead.views.text_view import NoOptions
+from rehead.views.words import WordsView
 from tests.model.conftest import miniature
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.conftest import trained
@@ -126,9 +126,9 @@ def test_lsa_with_one_kind_of_ngrams_alone(only: str) -> None:
     run = text_classifier("lsa")
     model = Model(run.model.config)
     view = LsaView(model, NoOptions())
-    if only == "words":
-        view.leave_out(CharactersView)
-    view.learn(EncodedTexts(texts))
+    words = WordsView(model, NoOptions())
+    words.learn(EncodedTexts(texts))
+    view.learn(EncodedTexts(texts), [words] if only == "words" else ())
     view.fit(view.read(EncodedTexts(texts)))
     assert [bool(kind.terms) for kind in view.kinds] == [only == "words", only == "characters"]
     model.replace_head(Classifier(classes=3, views=(view.config(),)))
