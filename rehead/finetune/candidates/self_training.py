@@ -24,18 +24,19 @@ import numpy as np
 
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses, probabilities
-from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.candidates.candidate import Candidate, Task, sample
 from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, Settings, fit_targets, mean_classifier, regression_targets
 from rehead.runs.run import Run
-from rehead.text.order import shuffled
-from rehead.text.random_streams import Stream
+from rehead.views.brought import BroughtView
 from rehead.views.view import View
 
 if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats, Ints
 
 MAX_DOCUMENTS = 30_000  # unlabelled ones that are read
+MAX_WORK = 2e13  # multiply-adds of an encoder that reads them: five to ten minutes on two cores
+CHARACTERS = 4  # of a token, about
 LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
 SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
 MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
@@ -60,7 +61,11 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
     if len(new) < len(task.train):
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
-    unlabelled = read_unlabelled(task.base, examples, sample(new, MAX_DOCUMENTS, task.options.seed))
+    count = affordable(new, examples.views)
+    if count < len(task.train):
+        return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
+    some = sample(new, count, task.options.seed)
+    unlabelled = read_unlabelled(task.base, examples, some, quiet=task.quiet)
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
     trainer = StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
@@ -82,12 +87,18 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
 
 
-def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
-    """Draw at most so many texts; they stay in their order."""
-    if len(texts) <= count:
-        return texts
-    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
-    return [texts[int(each)] for each in chosen]
+def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
+    """Say how many of these texts are read: `MAX_DOCUMENTS`, or fewer if that would take an encoder too long.
+
+    The bound is one of work, not of time, so that the same data gives the same classifier everywhere.
+    """
+    count = min(MAX_DOCUMENTS, len(texts))
+    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
+    for view in views:
+        if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
+            per_text = engine.work * max(1.0, min(tokens, engine.max_length or tokens))
+            count = min(count, int(MAX_WORK / per_text))
+    return count
 
 
 class StudentTrainer:

@@ -78,6 +78,11 @@ class Exported:
 
 def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = False) -> Exported:
     """Export a run to ONNX, into a self-contained folder."""
+    if run.model.brought:
+        raise UserError(
+            f"this classifier reads {next(iter(run.model.brought))}, a base that others pretrained, which cannot be "
+            "exported yet. Fine-tune one from your own base alone, or serve this one (rehead serve)."
+        )
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
