@@ -88,8 +88,8 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     base: list[str] | None = flag(None, name="--from", metavar="BASE", group="model")
     """Bases to start from, one or several: a pretrained run, whose head is replaced; a model that others pretrained, as
     a directory (Hugging Face, sentence-transformers, model2vec, WordLlama, spaCy), as word vectors (.vec), as hf:NAME
-    of the hub or as package:NAME of an installed package. Cross-validation decides how much each counts (default:
-    pretrain a base on the texts of LABELLED and --unlabelled, without labels, as rehead pretrain does)."""
+    of the hub or as package:NAME of an installed package. Cross-validation decides how much each counts
+    (default: pretrain a base on the texts of LABELLED and --unlabelled, without labels, as rehead pretrain does)."""
 
     link: bool = flag(False, group="writes")
     """Do not copy the files of bases that others pretrained into RUN: refer to them where they are, with their

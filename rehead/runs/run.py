@@ -54,7 +54,7 @@ FORMAT = 3
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
-BROUGHT = "brought"  # a section that runs of older formats do not have
+BROUGHT = "brought"  # one more section, of runs that read bases that others pretrained
 
 
 @dataclass
@@ -124,9 +124,10 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
         "model": to_dict(model.config),
         "head": None if model.head_config is None else to_dict(model.head_config),
         "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
-        BROUGHT: write_bases(model.brought, directory),
         "details": run.details,
     }
+    if model.brought:
+        config[BROUGHT] = write_bases(model.brought, directory)
     write_checksummed_json(directory / CONFIG, config)
     (directory / CARD).write_text(card(run, name), encoding="utf-8")
 

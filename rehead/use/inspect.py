@@ -225,7 +225,7 @@ def _flops_table(costs: list[Work], *, wide: bool) -> Table:
         table.add_row(
             cost.objective,
             *values,
-            _percent(cost.head.value / total),
+            _percent(cost.head.value / max(1, total)),
             *(formula if wide else (f"{formula[0]}\n= {formula[1]}",)),
         )
     return table
