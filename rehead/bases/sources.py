@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from rehead.bases.brought import Brought
-from rehead.bases.files import inside, list_files, recognise
+from rehead.bases.files import Kind, list_files, recognise
 from rehead.bases.words import SUFFIXES, convert_words
-from rehead.disk import sha256
 from rehead.errors import UserError, short_repr
 
 HUB, PACKAGE = "hf:", "package:"
 PATTERNS = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "README.md", "LICENSE*"]
 IGNORED = ["onnx/*", "openvino/*", "*/onnx/*"]
+KINDS: tuple[Kind, ...] = ("encoder", "model2vec", "sentence-static", "wordllama", "words")  # as runs carry them
 FORMATS = "a directory of Hugging Face, sentence-transformers, model2vec, WordLlama or spaCy, or word vectors (.vec)"
 
 
@@ -48,19 +48,23 @@ def open_brought(source: str | Path, *, link: bool = False) -> Brought:
         files = list_files(table, "words")
         return Brought(f"static:{slug(name)}", table, files, str(source), holder=made)
     kind = recognise(root)
-    if kind is None or kind == "run":
+    if kind not in KINDS:
         raise UserError(f"{source}: not a base that is known. Give {FORMATS}.")
     view = "encoder" if kind == "encoder" else "static"
     return Brought(f"{view}:{slug(name)}", root, list_files(root, kind), str(source), _license(root), linked=link)
 
 
 def reopen(name: str, root: Path, files: dict[str, str], facts: dict[str, Any]) -> Brought:
-    """Open the files of a base that a run refers to, after checking that they are those that it was made with."""
-    for each, digest in files.items():
-        if sha256(inside(root, each)) != digest:
+    """Open the base that a run refers to: the same checks, and the same files as when the classifier was made."""
+    kind = recognise(root)
+    if kind not in KINDS or (kind == "encoder") != name.startswith("encoder:"):
+        raise UserError(f"{root}: the base {name} is not there. Restore the directory from a copy.")
+    found = list_files(root, kind)
+    for each in sorted(files.keys() | found.keys()):
+        if files.get(each) != found.get(each):
             raise UserError(
-                f"{root / each}: not the file that the classifier was made with (its SHA-256 differs). Restore it from "
-                "a copy, or fine-tune again."
+                f"{root}: {short_repr(each)} is not the file that the classifier was made with (its SHA-256 differs). "
+                "Restore it from a copy, or fine-tune again."
             )
     return Brought(name, root, files, facts["source"], facts["license"], linked=facts["link"] is not None)
 
