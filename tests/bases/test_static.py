@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from rehead.bases.sources import open_brought
 from rehead.bases.static import StaticTable
 from rehead.errors import UserError
-from tests.bases.tiny import TEXTS, WORDS, inner_tokenizer, make_model2vec, write
+from tests.bases.tiny import TEXTS, WORDS, inner_tokenizer, make_model2vec, needs_package, write
 
 
 def rows_of(text: str) -> list[int]:
@@ -90,10 +89,7 @@ def test_damaged_tables_are_refused(tensors: dict[str, torch.Tensor], said: str,
 
 @pytest.mark.slow
 def test_the_installed_wordllama_against_its_own_code() -> None:
-    try:
-        metadata.version("wordllama")
-    except metadata.PackageNotFoundError:
-        pytest.skip("needs the package wordllama")
+    needs_package("wordllama")
     inference = pytest.importorskip("wordllama").WordLlama.load()
     expected = inference.embed(TEXTS[:3])
     np.testing.assert_allclose(open_brought("package:wordllama").engine.encode(TEXTS[:3]), expected, atol=1e-5)

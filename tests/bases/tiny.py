@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,14 @@ def make_vectors(path: Path, *, header: bool = False, width: int = 5) -> np.ndar
     lines += [" ".join([word, *map(str, row.tolist())]) for word, row in zip(WORDS, table, strict=True)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return table
+
+
+def needs_package(name: str) -> None:
+    """Skip a test where a package that carries a base is not installed."""
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"needs the package {name}")
 
 
 def write(path: Path, value: object) -> None:

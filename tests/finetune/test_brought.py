@@ -15,8 +15,7 @@ from sklearn.base import clone
 import rehead
 from rehead.cli import main
 from rehead.finetune.candidates import self_training
-from rehead.finetune.candidates.candidate import Task
-from rehead.finetune.candidates.self_training import affordable
+from rehead.finetune.candidates.candidate import Task, affordable
 from rehead.finetune.estimator import TextClassifier
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.options import FitOptions
@@ -125,7 +124,7 @@ def test_the_text_that_an_encoder_reads_is_bounded_by_its_work(tmp_path: Path, m
     engine = views[0].brought.engine
     texts = ["abcd" * 10] * 1_000  # ten tokens each, about
     assert affordable(texts, views) == 1_000
-    monkeypatch.setattr(self_training, "MAX_WORK", 10 * engine.work * 70)
+    monkeypatch.setattr("rehead.finetune.candidates.candidate.MAX_WORK", 10 * engine.work * 70)
     assert affordable(texts, views) == 70
     long = ["abcd" * 4_000] * 1_000  # of which only the first tokens are read
     assert affordable(long, views) == 700 // engine.max_length

@@ -24,6 +24,7 @@ from rehead.text.documents import LabelledData
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 from rehead.views import brought_views
+from rehead.views.brought import BroughtView
 from rehead.views.cache import read_cached
 from rehead.views.encoded import EncodedTexts
 from rehead.views.learnt import learnt_views
@@ -40,7 +41,9 @@ MOST_FOLDS = 10
 SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
 ENOUGH = 2_000  # unlabelled texts, from which on views learn from these alone: the same for every set of examples
 HELD_OUT = 0.1  # share that judges the candidates then
-STATISTICS = 2_000  # texts that the mean and covariance of a base that others pretrained are of, at least
+STATISTICS = 2_000  # texts that the mean and covariance of a base that others pretrained are of, if there are as many
+MAX_WORK = 2e13  # multiply-adds of an encoder that reads unlabelled text: five to ten minutes on two cores
+CHARACTERS = 4  # of a token, about
 
 
 @dataclass
@@ -93,7 +96,9 @@ class Task:
     def brought_views(self) -> Sequence[View]:
         """The views of bases that others pretrained, with the statistics of labelled and some unlabelled text."""
         views = brought_views(self.base.model)
-        more = sample(list(self.unlabelled or ()), max(0, STATISTICS - len(self.train)), self.options.seed)
+        unlabelled = list(self.unlabelled or ())
+        count = min(max(0, STATISTICS - len(self.train)), affordable(unlabelled, views))
+        more = sample(unlabelled, count, self.options.seed)
         texts = list(dict.fromkeys([*self.train.texts, *more]))
         for view in views:
             view.learn_statistics(read_cached(view, EncodedTexts(texts), None, quiet=self.quiet))
@@ -155,6 +160,20 @@ def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
         return texts
     chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
     return [texts[int(each)] for each in chosen]
+
+
+def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
+    """Say how many of these texts encoders can read without taking too long: all, if there are no encoders.
+
+    The bound is one of work, not of time, so that the same data gives the same classifier everywhere.
+    """
+    count = len(texts)
+    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
+    for view in views:
+        if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
+            per_text = engine.work * max(1.0, min(tokens, engine.max_length or tokens))
+            count = min(count, int(MAX_WORK / per_text))
+    return count
 
 
 def fold_count(data: LabelledData) -> int:

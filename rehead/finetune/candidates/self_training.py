@@ -24,19 +24,16 @@ import numpy as np
 
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses, probabilities
-from rehead.finetune.candidates.candidate import Candidate, Task, sample
+from rehead.finetune.candidates.candidate import Candidate, Task, affordable, sample
 from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, Settings, fit_targets, mean_classifier, regression_targets
 from rehead.runs.run import Run
-from rehead.views.brought import BroughtView
 from rehead.views.view import View
 
 if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats, Ints
 
 MAX_DOCUMENTS = 30_000  # unlabelled ones that are read
-MAX_WORK = 2e13  # multiply-adds of an encoder that reads them: five to ten minutes on two cores
-CHARACTERS = 4  # of a token, about
 LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
 SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
 MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
@@ -61,7 +58,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
     if len(new) < len(task.train):
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
-    count = affordable(new, examples.views)
+    count = min(MAX_DOCUMENTS, affordable(new, examples.views))
     if count < len(task.train):
         return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
     some = sample(new, count, task.options.seed)
@@ -85,20 +82,6 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
     return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
-
-
-def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
-    """Say how many of these texts are read: `MAX_DOCUMENTS`, or fewer if that would take an encoder too long.
-
-    The bound is one of work, not of time, so that the same data gives the same classifier everywhere.
-    """
-    count = min(MAX_DOCUMENTS, len(texts))
-    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
-    for view in views:
-        if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
-            per_text = engine.work * max(1.0, min(tokens, engine.max_length or tokens))
-            count = min(count, int(MAX_WORK / per_text))
-    return count
 
 
 class StudentTrainer:
