@@ -240,7 +240,12 @@ def check_finetuning(options: FinetuneOptions) -> None:
 
 
 def check_base(options: FitOptions, *, scratch: bool, own: bool, brought: bool) -> None:
-    """Refuse training by gradient descent where a base that others pretrained is given: that is read, not trained."""
+    """Refuse what a base that others pretrained cannot do: it is read, not trained, and states its own length."""
+    if not own and (options.length is not None or options.long is not None):
+        given = "--long" if options.length is None else "--length"
+        raise UserError(
+            f"{given} is for a base of rehead's own; one that others pretrained states its length. Drop it."
+        )
     by_gradient = scratch or options.freeze not in (None, "base")
     if by_gradient and (brought or not own):
         other = "--scratch" if scratch else f"--freeze {options.freeze}"

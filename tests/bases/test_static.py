@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
+from rehead.bases.files import wordllama_files
 from rehead.bases.sources import open_brought
 from rehead.bases.static import StaticTable
 from rehead.errors import UserError
@@ -90,6 +92,9 @@ def test_damaged_tables_are_refused(tensors: dict[str, torch.Tensor], said: str,
 @pytest.mark.slow
 def test_the_installed_wordllama_against_its_own_code() -> None:
     needs_package("wordllama")
-    inference = pytest.importorskip("wordllama").WordLlama.load()
-    expected = inference.embed(TEXTS[:3])
-    np.testing.assert_allclose(open_brought("package:wordllama").engine.encode(TEXTS[:3]), expected, atol=1e-5)
+    inference = pytest.importorskip("wordllama.inference")
+    brought = open_brought("package:wordllama")
+    weights, tokenizer = wordllama_files(brought.root)
+    table = load_file(weights)["embedding.weight"].numpy()
+    made = inference.WordLlamaInference(embedding=table, tokenizer=Tokenizer.from_file(str(tokenizer)))
+    np.testing.assert_allclose(brought.engine.encode(TEXTS), made.embed(TEXTS), atol=1e-5)

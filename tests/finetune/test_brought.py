@@ -189,6 +189,8 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--freeze", "none"], "--freeze none trains a network"),
         (["--scratch"], "--scratch trains a network"),
         (["--vocab", "100"], "--vocab"),
+        (["--length", "64"], "--length is for a base of rehead's own"),
+        (["--long", "head"], "--long is for a base of rehead's own"),
     ],
 )
 def test_what_a_brought_base_cannot_do_is_refused(
