@@ -266,4 +266,6 @@ def text_inputs(text: EncodedTexts, vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _random_inputs(run: Run) -> Sequence[Ints]:
     random = np.random.RandomState(0)
-    return [random.randint(0, run.model.config.ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]
+    assert run.tokenizer is not None  # noqa: S101 (checked by the caller)
+    ntokens = run.model.config.ntokens or run.tokenizer.vocab_size  # a classifier on words alone has no base
+    return [random.randint(0, ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]
