@@ -52,7 +52,7 @@ class Raw(NamedTuple):
 class View(ABC):
     """One way of reading documents. Subclasses say how to read; statistics and scaling are shared by kind."""
 
-    name: ClassVar[str]
+    name: str
     "What a run's config calls it; also the key of its weights."
     sparse: ClassVar[bool]
     "Whether features are a sparse matrix."
@@ -60,8 +60,12 @@ class View(ABC):
     "What it reads of a text, in a few words, for people."
     word_order: ClassVar[bool] = False
     "Whether it matters where in the text a word stands."
+    of_base: ClassVar[bool] = False
+    "Whether it reads the base of the run, and so its tokens."
     learns: ClassVar[bool] = False
     "Whether `learn` must be called before `read`; other views come with what the base has learnt."
+    by_text: ClassVar[bool] = False
+    "Whether a text gets one vector, by `state` alone, and so dearly that the cache keeps the vector of each text."
     Options: ClassVar[type[Any]]
     "A frozen dataclass of what a run's config states about this view."
     terms: int = 0

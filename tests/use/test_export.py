@@ -16,7 +16,7 @@ import torch
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.targets import targets
-from rehead.model.config import Classifier, preset
+from rehead.model.config import NO_BASE, Classifier, preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import (
@@ -271,6 +271,17 @@ def test_the_folder_of_a_classifier_that_reads_text_needs_nothing_of_us_either(k
     assert main(["export", str(tmp_path / "run"), "--out", str(out), "--overwrite"]) == 0
     assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
     assert not any(name in (out / "README.md").read_text(encoding="utf-8") for name in OF_TEXT)
+
+
+def test_a_classifier_without_a_base_is_exported(tmp_path: Path) -> None:
+    """One that reads only the text itself carries no base, but the tokenizer that programs expect."""
+    whole = text_classifier("lsa")
+    model = Model(NO_BASE, whole.model.head_config)
+    model.head = whole.model.head
+    run = Run(model.eval(), whole.tokenizer, whole.labels)
+    assert export_run(run, tmp_path / "out").difference < 1e-5
+    given = [list(each["probabilities"].values()) for each in alone(tmp_path / "out", "a great film", "a dull one")]
+    assert given == pytest.approx(class_probabilities(whole, ["a great film", "a dull one"]), abs=1e-4)
 
 
 def test_the_program_can_be_imported_from_elsewhere(tmp_path: Path) -> None:

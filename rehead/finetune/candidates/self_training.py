@@ -25,13 +25,11 @@ import torch
 
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses, probabilities
-from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.candidates.candidate import Candidate, Task, affordable, sample
 from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, mean_classifier, regression_targets
 from rehead.finetune.ridge import Block, Features, solve
 from rehead.runs.run import Run
-from rehead.text.order import shuffled
-from rehead.text.random_streams import Stream
 from rehead.views.view import View
 
 if TYPE_CHECKING:
@@ -62,7 +60,11 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
     if len(new) < len(task.train):
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
-    unlabelled = read_unlabelled(task.base, examples, sample(new, MAX_DOCUMENTS, task.options.seed))
+    count = min(MAX_DOCUMENTS, affordable(new, examples.views))
+    if count < len(task.train):
+        return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
+    some = sample(new, count, task.options.seed)
+    unlabelled = read_unlabelled(task.base, examples, some, quiet=task.quiet)
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
     trainer = StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
@@ -82,14 +84,6 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
     return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
-
-
-def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
-    """Draw at most so many texts; they stay in their order."""
-    if len(texts) <= count:
-        return texts
-    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
-    return [texts[int(each)] for each in chosen]
 
 
 class StudentTrainer:
