@@ -31,6 +31,7 @@ from rehead.text.spans import Span, align_tokens, word_spans
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
+from rehead.views.view import count_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def explain(
     documents = [_Document(labeller, text) for text in texts]
     budget = math.inf if max_tokens is None else float(max_tokens)
     if max_seconds is not None:
-        budget = min(budget, max_seconds * sum(len(each.encoded.ids[0]) for each in documents) / spent)
+        budget = min(budget, max_seconds * sum(count_tokens(each.encoded) for each in documents) / spent)
     explanations = []
     for document, row, labels in zip(documents, probabilities, predicted, strict=True):
         candidates = [label] if label is not None else [*(labels or labeller.names)]
@@ -121,11 +122,14 @@ class _Document:
 
     def __init__(self, labeller: Labeller, text: str) -> None:
         run = labeller.run
-        if run.tokenizer is None:
+        ids: list[int] = []
+        tokens: list[Span] = []
+        if run.tokenizer is not None:
+            ids, tokens = run.tokenizer.encode_with_spans(text)
+        elif not run.model.config.empty:
             raise UserError(
                 "the classifier has no tokenizer, so it cannot read text. Save tokenizer.json with its weights."
             )
-        ids, tokens = run.tokenizer.encode_with_spans(text)
         self.text, self.spans, self.multilabel = text, word_spans(text), labeller.multilabel
         self.encoded = EncodedTexts([text], ids=[np.array(ids, np.int64)])
         self.everything = np.arange(len(self.spans))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 SHRINKAGE = 0.1  # least share of the identity in a covariance that is estimated from few documents
+CHARACTERS_PER_TOKEN = 4  # about, in most languages
 
 
 class Raw(NamedTuple):
@@ -52,7 +53,7 @@ class Raw(NamedTuple):
 class View(ABC):
     """One way of reading documents. Subclasses say how to read; statistics and scaling are shared by kind."""
 
-    name: ClassVar[str]
+    name: str
     "What a run's config calls it; also the key of its weights."
     sparse: ClassVar[bool]
     "Whether features are a sparse matrix."
@@ -60,8 +61,12 @@ class View(ABC):
     "What it reads of a text, in a few words, for people."
     word_order: ClassVar[bool] = False
     "Whether it matters where in the text a word stands."
+    of_base: ClassVar[bool] = False
+    "Whether it reads the base of the run, and so its tokens."
     learns: ClassVar[bool] = False
     "Whether `learn` must be called before `read`; other views come with what the base has learnt."
+    by_text: ClassVar[bool] = False
+    "Whether a text gets one vector, by `state` alone, and so dearly that the cache keeps the vector of each text."
     Options: ClassVar[type[Any]]
     "A frozen dataclass of what a run's config states about this view."
     terms: int = 0
@@ -92,8 +97,8 @@ class View(ABC):
             options=options,
         )
 
-    def learn(self, texts: EncodedTexts) -> None:  # noqa: B027 (most views have nothing to learn)
-        """Learn from all text at hand, labelled or not."""
+    def learn(self, texts: EncodedTexts, beside: Sequence[View] = ()) -> None:  # noqa: B027 (most have nothing to learn)
+        """Learn from all text at hand, labelled or not; `beside`: views that have learnt from it already."""
 
     def state(self) -> bytes:
         """What was learnt, as far as it decides the result of `read`: for the cache."""
@@ -137,7 +142,7 @@ class View(ABC):
 
         A view that does not say so is taken to read the text once more for every group.
         """
-        return (1 + groups.count) * len(texts.ids[0])
+        return (1 + groups.count) * count_tokens(texts)
 
 
 class DenseView(View):
@@ -246,3 +251,9 @@ def shrunk_covariance(vectors: Floats) -> tuple[Floats, Floats]:
     covariance = apart.T @ apart / max(1, len(vectors) - 1)
     share = SHRINKAGE + (1 - SHRINKAGE) * len(mean) / (len(mean) + len(vectors))
     return mean, (1 - share) * covariance + share * np.eye(len(mean)) * np.trace(covariance) / len(mean)
+
+
+def count_tokens(texts: EncodedTexts) -> int:
+    """Count the tokens of one text; where it has no ids, since other tokenizers read it, estimate them."""
+    [text], [ids] = texts.texts, texts.ids
+    return max(len(ids), len(text) // CHARACTERS_PER_TOKEN)

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 import rehead
 from rehead.errors import UserError
 from rehead.runs.run import Run, load
+from rehead.runs.scoring import open_views
 from rehead.use.abilities import check_ability, training_length
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
@@ -56,6 +57,8 @@ class Service:
         config = run.model.config
         reads = self.labeller is not None and run.model.reads_layers
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
+        self.reads_again = self.labeller is not None and any(view.word_order for view in open_views(run.model))
+        "Whether an explanation reads the text again for its words."
         self.generates = _can_generate(run)
         if self.labeller is None and not self.generates:
             check_ability(run, Path(name), "generates", "continue a text, and is not a classifier")
@@ -157,7 +160,7 @@ class Service:
         if not request.text.strip():
             return {"label": None, "probability": None, "words": [], "total": 0}
         length = len(request.text)
-        cost = min(length**2, self.limits.explain_tokens) if self.layers else length
+        cost = min(length**2, self.limits.explain_tokens) if self.reads_again else length
         return await self._submit_slow(lambda job: self._explain(request, job), cost, state)
 
     async def attention(self, request: Attention, state: dict[str, Any]) -> dict[str, Any]:
