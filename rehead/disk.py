@@ -100,13 +100,24 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
     """Parse a JSON file strictly: UTF-8, no NaN, no duplicate keys, limited size and nesting."""
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise DamagedError(f"{path}: {path.stat().st_size:,} bytes exceed the limit of {MAX_JSON_BYTES:,} for JSON.")
+    return parse_json(read_whole(path, MAX_JSON_BYTES), path)
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """Read a file that is not larger than `limit`."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise DamagedError(f"{path}: larger than {limit:,} bytes, the limit for such a file. Restore it from a copy.")
+    return data
+
+
+def parse_json(data: bytes, name: object) -> Any:  # noqa: ANN401 (whatever the file holds)
+    """Parse JSON strictly, as `read_json` does; `name` is that of the file, for messages."""
     try:
-        text = path.read_bytes().decode("utf-8")
-        return json.loads(text, object_pairs_hook=_no_duplicate_keys, parse_constant=_no_constant)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicate_keys, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path}: not valid JSON ({error}). Restore the file from a copy.") from None
+        raise DamagedError(f"{name}: not valid JSON ({error}). Restore the file from a copy.") from None
 
 
 def write_checksummed_json(path: Path, fields: dict[str, Any]) -> None:
