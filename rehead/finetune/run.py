@@ -41,6 +41,7 @@ from rehead.model.model import Model
 from rehead.options import check_names, read_options
 from rehead.progress import duration
 from rehead.runs.run import Run, load, save_into
+from rehead.terminal import print_note
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import random_bits
@@ -192,6 +193,8 @@ def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:
         tokenizer = Tokenizer.train(documents, vocab=vocab, lowercase=True, seed=options.seed, quiet=options.quiet)
     else:
         tokenizer = Tokenizer.load(options.tokenizer)
+        for note in tokenizer.notes:
+            print_note(note)
     torch.manual_seed(options.seed)
     return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 

@@ -218,7 +218,7 @@ def _longest_in_charsmap(value: str, at: str) -> int:
         raise _RefusedError(f"{at} is not a table of SentencePiece") from None
     if size % 4 or 4 + size > len(data):
         raise _RefusedError(f"{at} is not a table of SentencePiece: it ends early")
-    return max(map(len, data[4 + size :].split(b"\0")))
+    return max(len(each.decode(errors="replace")) for each in data[4 + size :].split(b"\0"))
 
 
 _LOWERCASE, _CANONICAL, _COMPATIBLE, _BYTES = 3, 4, 18, 4  # most characters that Unicode, or bytes, make of one
@@ -233,7 +233,7 @@ def _expansion(step: Mapping[str, Any]) -> int:
         [(pattern, text)] = step["pattern"].items()
         return max(1, -(-len(step["content"]) // (len(text) if pattern == "String" else 1)))
     if kind == "Precompiled":
-        return max(1, _longest_in_charsmap(step["precompiled_charsmap"] or "", kind) // 2)  # rules are for non-ASCII
+        return max(1, _longest_in_charsmap(step["precompiled_charsmap"], kind))
     return {
         "Lowercase": _LOWERCASE,
         "BertNormalizer": _LOWERCASE,
