@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -115,7 +116,12 @@ def read_whole(path: Path, limit: int) -> bytes:
 def parse_json(data: bytes, name: object) -> Any:  # noqa: ANN401 (whatever the file holds)
     """Parse JSON strictly, as `read_json` does; `name` is that of the file, for messages."""
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_no_duplicate_keys, parse_constant=_no_constant)
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_no_duplicate_keys,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"{name}: not valid JSON ({error}). Restore the file from a copy.") from None
 
@@ -127,7 +133,12 @@ def write_checksummed_json(path: Path, fields: dict[str, Any]) -> None:
 
 def read_checksummed_json(path: Path) -> dict[str, Any]:
     """Read an object written by `write_checksummed_json`; refuse it if the SHA-256 does not match."""
-    fields = read_json(path)
+    return parse_checksummed_json(read_whole(path, MAX_JSON_BYTES), path)
+
+
+def parse_checksummed_json(data: bytes, path: Path) -> dict[str, Any]:
+    """Parse an object written by `write_checksummed_json`; `path` is for messages."""
+    fields = parse_json(data, path)
     if not isinstance(fields, dict) or "sha256" not in fields:
         raise DamagedError(f"{path}: expected a JSON object with a SHA-256. Restore the file from a copy.")
     digest = fields.pop("sha256")
@@ -202,3 +213,10 @@ def _no_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number[:60]} is too large a number")
+    return value
