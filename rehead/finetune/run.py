@@ -163,6 +163,8 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
     train = read_examples(options.labelled, reading, allow_single=True)
     if skipped := describe_skipped(train.skipped):
         say(f"skipped: {skipped}")
+    for note in train.notes:
+        say(f"warning: {note}")
     if not options.valid:
         return train, None
     valid = read_examples(options.valid, reading, check=False)
