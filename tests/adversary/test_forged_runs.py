@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,39 @@ def test_lengths_that_no_text_has(length: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("labels", ['["a", "b", "\\ud800"]', '["a", "b", "\\udfffx"]', '["a", "b", 1e999]'])
 def test_labels_that_cannot_be_written(labels: str, sound: Path, tmp_path: Path) -> None:
-    path = forge(sound, tmp_path / "run", lambda _: None)
-    (path / "labels.json").write_text(labels)
-    config = read_checksummed_json(path / "config.json")
-    config["files"]["labels.json"] = sha256(path / "labels.json")
-    write_checksummed_json(path / "config.json", config)
+    path = replace(forge(sound, tmp_path / "run", lambda _: None), "labels.json", labels)
     assert "labels.json" in (use(path) or "")
+
+
+def replace(path: Path, name: str, content: str) -> Path:
+    """Replace a file of a run, and sign it again."""
+    (path / name).write_text(content, encoding="utf-8")
+    config = read_checksummed_json(path / "config.json")
+    config["files"][name] = sha256(path / name)
+    write_checksummed_json(path / "config.json", config)
+    return path
+
+
+def test_a_tokenizer_with_dropout_answers_alike_and_says_so(
+    sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = json.loads((sound / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["dropout"] = 0.5
+    path = replace(forge(sound, tmp_path / "run", lambda _: None), "tokenizer.json", json.dumps(tokenizer))
+    run = load(path)
+    assert "BPE dropout of 0.5 is switched off" in capsys.readouterr().err
+    assert run.tokenizer is not None
+    assert len({tuple(run.tokenizer.encode("a film of two people")) for _ in range(20)}) == 1
+
+
+def test_a_tokenizer_bomb_is_refused_at_once(sound: Path, tmp_path: Path) -> None:
+    tokenizer = json.loads((sound / "tokenizer.json").read_text(encoding="utf-8"))
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [step] * 9}
+    path = replace(forge(sound, tmp_path / "run", lambda _: None), "tokenizer.json", json.dumps(tokenizer))
+    begin = time.perf_counter()
+    assert "1,000,000,000 characters of one" in (use(path) or "")
+    assert time.perf_counter() - begin < 5
 
 
 def test_a_newer_format_says_to_upgrade(sound: Path, tmp_path: Path) -> None:
