@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import os
 import struct
 from collections.abc import Iterable, Mapping
@@ -132,7 +133,7 @@ def unpack(weights: Weights, names: Iterable[str], shapes: Mapping[str, Shape]) 
                 f"{weights.path}: {name} would take {4 * count * columns:,} bytes of memory, more than {MAX_GROWTH} "
                 "times the file. No classifier that rehead writes does; it is refused."
             )
-        found[name] = torch.zeros(count, columns)
+        found[name] = _untouched_zeros(count, columns)
         found[name][rows.long()] = values
     return found
 
@@ -143,6 +144,14 @@ def _fill(file: RawIOBase, view: memoryview, digest: _Hash) -> None:
     while at < len(view) and (count := file.readinto(view[at : at + BLOCK])):
         digest.update(view[at : at + count])
         at += count
+
+
+def _untouched_zeros(rows: int, columns: int) -> Tensor:
+    """Make a matrix of zeros that takes no memory where it is not written; torch's and numpy's own do."""
+    if not rows * columns:
+        return torch.zeros(rows, columns)
+    pages = mmap.mmap(-1, 4 * rows * columns, access=mmap.ACCESS_COPY)
+    return torch.frombuffer(pages, dtype=torch.float32).view(rows, columns)
 
 
 def _memory() -> int | None:

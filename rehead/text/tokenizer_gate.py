@@ -50,7 +50,7 @@ _MARKS = r" ?[^\s\p{L}\p{N}]+[\r\n]*" + _LINES
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 PATTERNS = frozenset(
     {
-        " {2,}",  # SentencePiece models, converted by transformers
+        *(" {2,}", r"\s{2,}|[\n\r\t]", r"[\n\r\t]", r"\s+"),  # SentencePiece models, converted by transformers
         r"\A +| +\z|(?<= ) +",  # and by rehead
         _ENDINGS + r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2
         _WORDS + r"\p{N}{1,3}|" + _MARKS,  # GPT-4 (cl100k), Llama 3

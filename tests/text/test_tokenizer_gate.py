@@ -148,6 +148,21 @@ def test_usual_tokenizers_pass_and_give_the_same_ids(name: str) -> None:
     assert Tokenizer.from_json(text).encode("a film")
 
 
+# fmt: off
+OF_TRANSFORMERS = [
+    "AlbertTokenizer", "BertTokenizer", "CamembertTokenizer", "DebertaV2Tokenizer", "GPT2Tokenizer", "GPTNeoXTokenizer",
+    "GemmaTokenizer", "LlamaTokenizer", "MPNetTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer",
+    "XLMRobertaTokenizer",
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("name", OF_TRANSFORMERS)
+def test_components_as_transformers_writes_them_pass(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    check_tokenizer(getattr(transformers, name)().backend_tokenizer.to_str())
+
+
 def test_what_rehead_writes_passes_again() -> None:
     documents = [Document(f"a film </s> of number {number}", "x", number) for number in range(200)]
     for lowercase in (False, True):
