@@ -18,6 +18,7 @@ FLOORS = [
     {"errors"},
     {"options", "disk", "progress", "terminal", "figures"},
     {"text"},
+    {"bases"},
     {"model"},
     {"views"},
     {"runs"},

@@ -29,7 +29,7 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import CurvePoint, Method, from_json
 from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
-from rehead.finetune.candidates.self_training import sample
+from rehead.finetune.candidates.candidate import sample
 from rehead.progress import progress
 from rehead.runs.run import Run
 

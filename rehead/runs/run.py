@@ -5,6 +5,7 @@
       model.safetensors   base + head
       tokenizer.json      where it has one
       labels.json         classifiers only: label names in order
+      bases/NAME/         bases that others pretrained and a classifier reads (`rehead.runs.bases`)
       README.md           its card, for people (`rehead.runs.card`); never read back
 
 Safetensors and JSON only: loading never runs code. Nothing is trusted before it is checked: names are plain and stay
@@ -30,6 +31,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import rehead
+from rehead.bases.brought import Brought
+from rehead.bases.sources import is_brought, open_brought
 from rehead.disk import (
     atomic_directory,
     file_inside,
@@ -43,9 +46,10 @@ from rehead.disk import (
     write_json,
 )
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
-from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
+from rehead.model.config import NO_BASE, Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
 from rehead.runs import format1, format2
+from rehead.runs.bases import BASES, brought_digest, read_bases, write_bases
 from rehead.runs.card import CARD, card
 from rehead.runs.weights import Entry, Weights, pack, packed_names, packed_shapes, read_weights, unpack
 from rehead.terminal import print_note
@@ -58,6 +62,7 @@ CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokeni
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 MAX_CONFIG, MAX_LABELS = 32 * 2**20, 32 * 2**20  # bytes
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
+BROUGHT = "brought"  # one more section, of runs that read bases that others pretrained
 
 
 @dataclass
@@ -78,7 +83,7 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path = Path(path)
     tensors = _checked(run)
-    with atomic_directory(path, replace=(CONFIG, *FILES, CARD) if overwrite else None) as directory:
+    with atomic_directory(path, replace=(CONFIG, *FILES, CARD, BASES) if overwrite else None) as directory:
         _write(run, tensors, directory, path.absolute().name)
     return path
 
@@ -90,7 +95,8 @@ def save_into(run: Run, path: Path) -> None:
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
     with atomic_directory(ready) as directory:
         _write(run, tensors, directory, path.absolute().name)
-    for name in (*(each for each in FILES if (ready / each).exists()), CARD, CONFIG):
+    shutil.rmtree(path / BASES, ignore_errors=True)  # of a process that was killed
+    for name in (*(each for each in (*FILES, BASES) if (ready / each).exists()), CARD, CONFIG):
         (ready / name).replace(path / name)
     ready.rmdir()
     fsync(path)
@@ -128,12 +134,19 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
         "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
         "details": run.details,
     }
+    if model.brought:
+        config[BROUGHT] = write_bases(model.brought, directory)
     write_checksummed_json(directory / CONFIG, config)
     (directory / CARD).write_text(card(run, name), encoding="utf-8")
 
 
 def load(path: str | Path) -> Run:
-    """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one."""
+    """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one.
+
+    A base that others pretrained (a directory, hf:NAME, package:NAME) gives a run with that base and none of its own.
+    """
+    if is_brought(path):
+        return bring(path)
     root = Path(path)
     try:
         if not root.is_dir():
@@ -149,6 +162,14 @@ def load(path: str | Path) -> Run:
         raise DamagedError(f"{root}: cannot be read ({error.strerror or error}).") from None
 
 
+def bring(source: str | Path, *, link: bool = False) -> Run:
+    """Open a base that others pretrained, as a run to start from; with `link`, classifiers will not carry its files."""
+    brought = open_brought(source, link=link)
+    model = Model(NO_BASE).eval()
+    model.brought = {brought.name: brought}
+    return Run(model, digest=brought_digest(model.brought))
+
+
 def _load(root: Path) -> Run:
     data = read_whole(file_inside(root, CONFIG), MAX_CONFIG)
     config = parse_checksummed_json(data, root / CONFIG)
@@ -159,6 +180,7 @@ def _load(root: Path) -> Run:
             f"format {short_repr(version)} is not known to rehead {rehead.__version__}, which reads 1 to {FORMAT}. "
             + (f"The run was written by a newer version{_writer(config)}: upgrade rehead." if newer else "")
         )
+    brought = read_bases(root, config.pop(BROUGHT, {}))
     if config.keys() != SECTIONS:
         raise ConfigError(f"the sections are {short_repr(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
     if not isinstance(config["details"], dict):
@@ -178,7 +200,7 @@ def _load(root: Path) -> Run:
     labels = _labels(files[LABELS], digests[LABELS]) if LABELS in files else None
     _agree(shape, head, tokenizer, labels)
     _check_thresholds(config["details"], labels)
-    model = _model(weights, shape, head, renamed, dropped)
+    model = _model(weights, shape, head, brought, renamed, dropped)
     return Run(model, tokenizer, labels, config["details"], hashlib.sha256(data).hexdigest())
 
 
@@ -250,7 +272,7 @@ def _check_thresholds(details: Mapping[str, Any], labels: Sequence[str] | None) 
 
 def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, labels: Sequence[str] | None) -> None:
     """Check that the parts belong together."""
-    if tokenizer is not None and tokenizer.vocab_size > config.ntokens:
+    if tokenizer is not None and tokenizer.vocab_size > config.ntokens and not config.empty:
         raise ConfigError(
             f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model knows ntokens={config.ntokens:,}."
         )
@@ -261,7 +283,12 @@ def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, 
 
 
 def _model(
-    weights: Weights, config: ModelConfig, head: Head | None, renamed: Mapping[str, str], dropped: tuple[str, ...]
+    weights: Weights,
+    config: ModelConfig,
+    head: Head | None,
+    brought: dict[str, Brought],
+    renamed: Mapping[str, str],
+    dropped: tuple[str, ...],
 ) -> Model:
     """Compare the file's tensors with the model's, name by name and shape by shape, then take them.
 
@@ -271,6 +298,7 @@ def _model(
     file = weights.path
     with torch.device("meta"):
         model = Model(config, head)
+    model.brought = brought
     check_views(model)
     expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
     absent = {name for name, old in renamed.items() if not old and name in expected}

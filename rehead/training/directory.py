@@ -20,7 +20,7 @@ BASE = ".base"  # the base of a classifier's own, while it and the classifier ar
 DESCRIPTIONS = ("pretrain.json", "finetune.json")
 OURS = (
     *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", BASE, "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
-    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md",
+    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases",
 )  # fmt: skip
 REPLACED = ".replaced"  # the run that was there before, until the new one reaches its first step
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
