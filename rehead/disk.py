@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -100,13 +101,29 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 (whatever the file holds)
     """Parse a JSON file strictly: UTF-8, no NaN, no duplicate keys, limited size and nesting."""
-    if path.stat().st_size > MAX_JSON_BYTES:
-        raise DamagedError(f"{path}: {path.stat().st_size:,} bytes exceed the limit of {MAX_JSON_BYTES:,} for JSON.")
+    return parse_json(read_whole(path, MAX_JSON_BYTES), path)
+
+
+def read_whole(path: Path, limit: int) -> bytes:
+    """Read a file that is not larger than `limit`."""
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise DamagedError(f"{path}: larger than {limit:,} bytes, the limit for such a file. Restore it from a copy.")
+    return data
+
+
+def parse_json(data: bytes, name: object) -> Any:  # noqa: ANN401 (whatever the file holds)
+    """Parse JSON strictly, as `read_json` does; `name` is that of the file, for messages."""
     try:
-        text = path.read_bytes().decode("utf-8")
-        return json.loads(text, object_pairs_hook=_no_duplicate_keys, parse_constant=_no_constant)
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_no_duplicate_keys,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{path}: not valid JSON ({error}). Restore the file from a copy.") from None
+        raise DamagedError(f"{name}: not valid JSON ({error}). Restore the file from a copy.") from None
 
 
 def write_checksummed_json(path: Path, fields: dict[str, Any]) -> None:
@@ -116,7 +133,12 @@ def write_checksummed_json(path: Path, fields: dict[str, Any]) -> None:
 
 def read_checksummed_json(path: Path) -> dict[str, Any]:
     """Read an object written by `write_checksummed_json`; refuse it if the SHA-256 does not match."""
-    fields = read_json(path)
+    return parse_checksummed_json(read_whole(path, MAX_JSON_BYTES), path)
+
+
+def parse_checksummed_json(data: bytes, path: Path) -> dict[str, Any]:
+    """Parse an object written by `write_checksummed_json`; `path` is for messages."""
+    fields = parse_json(data, path)
     if not isinstance(fields, dict) or "sha256" not in fields:
         raise DamagedError(f"{path}: expected a JSON object with a SHA-256. Restore the file from a copy.")
     digest = fields.pop("sha256")
@@ -191,3 +213,10 @@ def _no_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number[:60]} is too large a number")
+    return value

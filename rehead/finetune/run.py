@@ -43,6 +43,7 @@ from rehead.options import check_names, read_options
 from rehead.progress import duration
 from rehead.runs.run import Run, load, save_into
 from rehead.runs.starting import open_bases
+from rehead.terminal import print_note
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import random_bits
@@ -167,6 +168,8 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
     train = read_examples(options.labelled, reading, allow_single=True)
     if skipped := describe_skipped(train.skipped):
         say(f"skipped: {skipped}")
+    for note in train.notes:
+        say(f"warning: {note}")
     if not options.valid:
         return train, None
     valid = read_examples(options.valid, reading, check=False)
@@ -207,6 +210,8 @@ def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:
         tokenizer = Tokenizer.train(documents, vocab=vocab, lowercase=True, seed=options.seed, quiet=options.quiet)
     else:
         tokenizer = Tokenizer.load(options.tokenizer)
+        for note in tokenizer.notes:
+            print_note(note)
     torch.manual_seed(options.seed)
     return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 

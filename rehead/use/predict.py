@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
+from rehead.terminal import printable, stdin
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.resuming import report_stop
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
@@ -315,8 +316,9 @@ def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, op
 
 
 def _put(text: str) -> None:
-    """Write rows to standard output in UTF-8, whatever the encoding of the terminal."""
+    """Write rows to standard output in UTF-8, whatever the encoding of the terminal, which no text may control."""
     sys.stdout.flush()
+    text = printable(text, keep="\n\t") if sys.stdout.isatty() else text
     sys.stdout.buffer.write(encoded(text, compressed=False))
     sys.stdout.buffer.flush()
 
@@ -386,7 +388,7 @@ def _check(options: PredictOptions) -> None:
 def _input(options: PredictOptions) -> str:
     if options.file is not None:
         return options.file
-    if sys.stdin.isatty():
+    if stdin().isatty():
         raise UserError("no input: name a file, or pipe text in.")
     return "-"
 
