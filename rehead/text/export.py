@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rehead.disk import atomic_directory, check_overwrite
 from rehead.options import CommonOptions, flag, positional
+from rehead.replacing import writing
 from rehead.text.datasets import DatasetSplits, Name, load_dataset
 from rehead.text.documents import LabelledData
 
@@ -65,7 +66,7 @@ def export(options: ExportOptions) -> None:
 
 def write_splits(splits: DatasetSplits, out: Path, *, overwrite: bool = False) -> None:
     """Write the splits of a dataset to files."""
-    with atomic_directory(out, replace=FILES if overwrite else None) as made:
+    with writing(out), atomic_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in splits.unlabelled)
         for name in ("train", "valid", "test"):

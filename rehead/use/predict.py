@@ -129,8 +129,8 @@ def predict(options: PredictOptions) -> int:
         settings = _settings(options, reading, layout)
         try:
             counts = _to_file(labeller, records, layout, options, settings, compressed=compressed)
-        except Stopped as stopped:
-            return report_stop(stopped.signum)
+        except Stopped as stop:
+            return report_stop(stop)
     _summarise(options, records, counts, layout)
     return 0
 

@@ -261,7 +261,7 @@ def test_broken_off_after_pretraining(
     given = [*GRADIENT, "--checkpoint-steps", "3"]
     assert finetune(files, *given, out="straight") == 0
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rehead.finetune.run, "_finish", fail(Killed()))
+        patched.setattr(rehead.finetune.run, "_save", fail(Killed()))
         with pytest.raises(Killed):
             finetune(files, *given, out="one")
     with pytest.MonkeyPatch.context() as patched:
@@ -311,16 +311,18 @@ def test_the_run_before_comes_back_if_the_new_one_is_refused(files: Path, place:
     assert weights(files / "run") != before["model.safetensors"]
 
 
-def test_the_run_before_stays_until_the_new_one_is_fine_tuned(files: Path) -> None:
+def test_the_run_before_answers_until_the_new_one_is_complete(files: Path) -> None:
     assert finetune(files, "--freeze", "base") == 0
     before = weights(files / "run")
     with pytest.MonkeyPatch.context() as patched:
         break_off(patched, 4)
         with pytest.raises(Killed):
             finetune(files, "--overwrite")
-    assert weights(files / "run" / ".replaced") == before
+    assert weights(files / "run") == before
+    assert load(files / "run").labels == ["bad", "good"]
     assert finetune(files, "--resume") == 0
-    assert not (files / "run" / ".replaced").exists()
+    assert weights(files / "run") != before
+    assert not [each for each in files.iterdir() if each.name.startswith(".")]
 
 
 def test_a_full_disk_while_pretraining_loses_no_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
