@@ -298,6 +298,7 @@ def test_what_cannot_be_gone_on_with_is_begun_anew(
     [
         (["in.csv", "--threshold", "1.5"], "--threshold 1.5"),
         (["in.csv", "--resume"], "Name it with --out"),
+        (["in.csv", "--spreadsheet", "--format", "jsonl"], "--spreadsheet is for csv"),
         (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
         (["in.csv", "--explain-label", "good"], "Add --explain"),
         (["in.csv", "--explain", "--explain-label", "grand"], "--explain-label grand: choose one of bad, fair, good"),
