@@ -19,6 +19,7 @@ from pathlib import Path
 
 from rehead.disk import OLD, beside, check_overwrite, fsync, swap_directories
 from rehead.errors import UserError
+from rehead.locks import SUFFIX as LOCK
 from rehead.locks import locked
 
 NEW, MARK = "rehead-new", ".unfinished"
@@ -53,7 +54,7 @@ def begin(out: Path, replace: Collection[str] | None) -> Path:
     check_overwrite(out, replace)
     discard(out)
     try:
-        if not out.is_dir() or not any(out.iterdir()):
+        if not out.is_dir() or all(each.name == LOCK for each in out.iterdir()):
             out.mkdir(parents=True, exist_ok=True)
             return out
         if out.resolve().is_mount():
@@ -104,7 +105,8 @@ def _tidy(out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
     if working_directory(out) == out:
         discard(out)
-        (real / MARK).unlink(missing_ok=True)
+        if real.is_dir():
+            (real / MARK).unlink(missing_ok=True)
     # The random part is that of `tempfile`: those of RUN.2 do not match RUN.
     partial = re.compile(rf"\.{re.escape(real.name)}\.[a-z0-9_]{{8}}\.partial")
     for left in [each for each in real.parent.iterdir() if partial.fullmatch(each.name)]:

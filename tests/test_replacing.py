@@ -48,6 +48,16 @@ def test_where_there_is_nothing_to_replace_it_is_made_in_place(tmp_path: Path) -
     assert named(tmp_path) == ["empty", "none"]
 
 
+def test_an_empty_directory_may_be_a_link_or_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "empty")
+    with writing(tmp_path / "link"):
+        assert named(tmp_path / "empty") == [".rehead-lock"]
+        assert begin(tmp_path / "link", None) == tmp_path / "link"
+    assert named(tmp_path / "empty") == []
+
+
 def test_a_link_is_followed(out: Path) -> None:
     link = out.parent / "link"
     link.symlink_to(out)

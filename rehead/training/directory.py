@@ -37,6 +37,8 @@ def create_directory(out: Path, *, overwrite: bool) -> Path:
             f"{out} exists already: a run that is not finished. Resume it (--resume), replace it (--overwrite), "
             "or choose another name."
         )
+    if out.is_dir() and all(LEFT_OVER.fullmatch(each.name) for each in out.iterdir()):
+        _clear(out)  # of a process that was killed before it had written a description
     return begin(out, _replaced(out) if overwrite else None)
 
 
