@@ -18,7 +18,7 @@ What a type means on the command line:
 
     bool            a switch: --flag; also --no-flag when the default is True, or None
     Literal[...]    one of the choices
-    list[T]         several values: --flag A B C
+    list[T]         several values: --flag A B C, or --flag A --flag B --flag C
     tuple[T, ...]   one comma-separated value: --flag 100,500,1600
     T | None        may be left out
 
@@ -237,6 +237,8 @@ def _add(parser: argparse._ArgumentGroup, each: dataclasses.Field[Any], hint: An
     if origin is not Literal:
         settings["metavar"] = metavar or each.name.upper()
     settings.update({"required": True} if required else {"default": default})
+    if origin is list:  # --flag A --flag B is --flag A B
+        settings["action"] = "extend"
     parser.add_argument(flag_of(each), dest=each.name, **settings)
 
 

@@ -20,6 +20,7 @@ FLOORS = [
     {"disk"},
     {"replacing"},
     {"text"},
+    {"bases"},
     {"model"},
     {"views"},
     {"runs"},

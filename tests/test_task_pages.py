@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 from rehead.cli import main
+from tests.bases.tiny import make_encoder, make_vectors
 from tests.test_docs import ROOT, STANDS_FOR, in_this_process
 
 # Pages of measurements, not of tasks: their commands take hours, and tests/test_docs.py only parses them. The same is
@@ -63,13 +64,14 @@ RUNS = {
     "runs/language-model": "pretrain reviews.txt --preset small --objective causal --tokens 4e3 --nhid 16 --nlayers 1",
     "exported": "export runs/classifier",
 }
-WORLD = (*TEXTS, *EXAMPLES, *ROWS, *RUNS)
+BASES = ("all-MiniLM-L6-v2", "vectors.vec")  # what others pretrained
+WORLD = (*TEXTS, *EXAMPLES, *ROWS, *RUNS, *BASES)
 
 # What is in the folder that a command writes.
 RUN = ("config.json", "model.safetensors", "tokenizer.json", "README.md")
 WRITTEN = {
     "pretrain": (*RUN, "metrics.jsonl", "curves.png", "checkpoints"),
-    "finetune": RUN,
+    "finetune": ("config.json", "model.safetensors", "labels.json", "README.md"),
     "compare": ("report.html", "results.json"),
     "demo": ("data/train.csv", "base/model.safetensors", "report/report.html"),
     "export": ("model.onnx", "tokenizer.json", "model.json", "predict.py", "README.md"),
@@ -149,6 +151,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif name in ROWS:
             lines = ["id,message", *(f"{number},{text}" for number, text in enumerate(lines)), "60,"]
         (folder / name).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    encoder, vectors = (folder / name for name in BASES)
+    make_encoder(encoder)
+    make_vectors(vectors)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name, command in RUNS.items():

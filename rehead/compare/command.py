@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
@@ -22,6 +22,7 @@ from rehead.training.resuming import report_stop, start_command
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
     from rehead.compare.results import Method, Results, RunFacts
+    from rehead.runs.run import Run
 
 __all__ = ["CompareOptions", "command", "compare"]
 
@@ -49,17 +50,13 @@ def compare(
     began = time.monotonic()
     from rehead.compare.data import prepare
     from rehead.compare.experiment import FILES, WORK, list_trials, open_directory, run_trials
-    from rehead.compare.methods import list_methods
+    from rehead.compare.methods import list_methods, with_together
     from rehead.compare.scoring import score
-    from rehead.runs.run import load
+    from rehead.runs.starting import fingerprint, open_base
 
-    runs = {name: load(name) for name in options.base}
-    for name, run in runs.items():
-        if run.tokenizer is None:
-            raise UserError(
-                f"{name}: the run has no tokenizer, so it cannot read text. Give a run made by rehead pretrain."
-            )
-    splits = prepare(options, [(name, run.details) for name, run in runs.items()])
+    given = {name: open_base(name) for name in options.base}
+    runs = with_together(given)
+    splits = prepare(options, [(name, run.details) for name, run in given.items()])
     counts = sorted(set(options.labels or (len(splits.train),)))
     if counts[-1] > len(splits.train):
         raise UserError(
@@ -71,14 +68,14 @@ def compare(
             f"--labels {counts[0]}: too few for {len(splits.names)} classes. Give {2 * len(splits.names)} or more."
         )
     methods = {each.key: each for each in list_methods(options, runs)}
-    fingerprints = {**splits.fingerprints(), "runs": {name: _digest(Path(name)) for name in runs}}
+    fingerprints = {**splits.fingerprints(), "runs": {name: fingerprint(run) for name, run in given.items()}}
     listed = list_trials(list(methods.values()), counts, options)
     trials = [each for each in listed if include(methods[each.method], each)]
     kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
     with writing(options.out), keeping(options.out):
         work = open_directory(options, fingerprints)
         outcomes = run_trials(trials, kept, runs, splits, options, work)
-        facts = _facts(options, command_line, [_describe_pretraining(name, run.details) for name, run in runs.items()])
+        facts = _facts(options, command_line, [_describe_base(name, run) for name, run in given.items()])
         facts.seconds = time.monotonic() - began
         results = score(outcomes, kept, counts, splits, facts)
         write_report(results, work, quiet=options.quiet)
@@ -156,14 +153,12 @@ def print_table(results: Results) -> None:
             )
 
 
-def _digest(run: Path) -> str:
-    from rehead.disk import sha256
-
-    return sha256(run / "config.json")
-
-
-def _describe_pretraining(name: str, details: dict[str, Any]) -> str:
-    """Describe how a run was pretrained, as far as its details record it."""
+def _describe_base(name: str, run: Run) -> str:
+    """Describe how a base was pretrained, as far as its details record it, or what others pretrained."""
+    if run.model.config.empty:
+        brought = [f"{each.name}, {each.engine.parameters:,} parameters" for each in run.model.brought.values()]
+        return f"{name}: pretrained by others ({'; '.join(brought)})."
+    details = run.details
     seconds, tokens, text = details.get("seconds"), details.get("tokens"), details.get("text")
     sentence = f"{name}: pretrained with the objective {details.get('objective', '(not recorded)')}"
     if isinstance(text, dict) and "documents" in text:

@@ -28,7 +28,7 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import CurvePoint, Method, from_json
 from rehead.disk import atomic_file, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
-from rehead.finetune.candidates.self_training import sample
+from rehead.finetune.candidates.candidate import sample
 from rehead.progress import progress
 from rehead.replacing import begin, working_directory
 from rehead.runs.run import Run

@@ -24,7 +24,10 @@ from rehead.finetune.options import FitOptions
 from rehead.model.config import to_dict
 from rehead.runs.run import Run
 from rehead.runs.scoring import class_probabilities
+from rehead.runs.starting import combine
 from rehead.text.documents import LabelledData
+
+TOGETHER = "all together"  # what all bases as one are called
 
 
 @dataclass
@@ -40,8 +43,20 @@ class TrainedMethod:
     "Multilabel only: the decision threshold of each label."
 
 
+def with_together(runs: dict[str, Run]) -> dict[str, Run]:
+    """Add all bases as one, in front, where some were pretrained by others: what `rehead finetune` starts from then."""
+    own = [run for run in runs.values() if not run.model.config.empty]
+    brought = any(run.model.brought for run in runs.values())
+    if len(runs) < 2 or len(own) > 1 or not brought:
+        return runs
+    return {TOGETHER: combine(list(runs.values())), **runs}
+
+
 def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
-    """List the methods: scratch once per architecture, those that start from a run once per run."""
+    """List the methods: scratch once per architecture, those that start from a run once per run.
+
+    A base that others pretrained is read, not trained; all bases together are for the default recipe.
+    """
     found: list[Method] = []
     last = [Path(name).name for name in runs]
     short = {name: Path(name).name if last.count(Path(name).name) == 1 else name for name in runs}
@@ -51,6 +66,10 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
         if kind not in options.methods:
             continue
         for name, run in runs.items():
+            if (kind in ("scratch", "pretrained") and run.model.config.empty) or (
+                kind != "recipe" and name == TOGETHER
+            ):
+                continue
             architecture = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
             if kind == "scratch" and architecture in architectures:
                 continue
@@ -58,6 +77,7 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
             called = short[name] if len(runs) > 1 else ""
             key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
             size = sum(each.numel() for each in run.model.base.parameters())
+            size += sum(each.engine.parameters for each in run.model.brought.values())
             found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called))
     return found + [
         Method(kind, kind, TITLES[kind], DESCRIPTIONS[kind]) for kind in BASELINES if kind in options.methods

@@ -26,8 +26,10 @@ class CompareOptions(CommonOptions, ReadOptions):
     labelled: list[str] = positional(metavar="LABELLED")
     "Labelled text: files, folders, or a split of a built-in dataset, such as imdb:train."
 
-    base: list[str] = flag(name="--from", metavar="RUN", group="model")
-    "Pretrained runs. The method scratch trains the architecture of each from random weights."
+    base: list[str] = flag(name="--from", metavar="BASE", group="model")
+    """Bases, each compared by itself: pretrained runs, or models that others pretrained (see rehead finetune --help);
+    if there are some of these, the recipe also starts from all together. The method scratch trains the architecture of
+    each run from random weights."""
 
     out: Path = flag(metavar="DIR", group="writes")
     "Output directory, for report.html and results.json."

@@ -16,7 +16,7 @@ from torch import Tensor
 from rehead.errors import UserError
 from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier
-from rehead.model.config import Classifier, ModelConfig
+from rehead.model.config import NO_BASE, Classifier, ModelConfig
 from rehead.model.model import Model
 from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head
@@ -53,13 +53,18 @@ def with_random_weights(
 
 
 def build_linear(base: Run, examples: Examples, linear: LinearClassifier, train: LabelledData) -> Run:
-    """Make the run of a linear classifier: the base, bit for bit, with a head that scores as the classifier does."""
+    """Make the run of a linear classifier: the base, bit for bit, with a head that scores as the classifier does.
+
+    A base that no view reads is left out, and so are brought ones.
+    """
     views = [view for view in examples.views if linear.weights[view.name].any()]
     views = views or [examples.views[0]]  # nothing to tell apart: a head needs a view all the same
     head = Classifier(
         classes=len(train.names), views=tuple(view.config() for view in views), multilabel=train.multilabel
     )
-    model = with_head(base.model, head).eval()
+    own = any(view.of_base for view in views)
+    model = with_head(base.model if own else Model(NO_BASE), head).eval()
+    model.brought = {view.name: base.model.brought[view.name] for view in views if view.name in base.model.brought}
     made = classifier_head(model)
     with torch.no_grad():
         made.bias.copy_(torch.from_numpy(linear.bias))

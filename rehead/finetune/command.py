@@ -47,6 +47,12 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
             f"{where} ({found.count:,} texts): {', '.join(f'{name} {100 * score:.1f} %' for name, score in scores)}"
             + (f"; thresholds tuned for --metric {options.metric}" if "thresholds" in details else "")
         )
+    if details.get("brought"):
+        from rehead.finetune.worth import worth_rows
+
+        rows = worth_rows(details["views"]) if details["views"] else []
+        width = max((len(name) for name, _ in rows), default=0)
+        lines += ["view, and its out-of-fold accuracy alone:", *(f"  {name:<{width}}  {score}" for name, score in rows)]
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))
         lines.append(f"best epoch: {best.epoch:.1f} of {fitted.curve[-1].epoch:.1f}")

@@ -8,6 +8,8 @@ from typing import Any
 from rehead.disk import sha256
 from rehead.errors import UserError
 from rehead.finetune.options import FinetuneOptions
+from rehead.runs.run import Run
+from rehead.runs.starting import fingerprint
 from rehead.text.documents import LabelledData
 from rehead.training.directory import compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
@@ -45,7 +47,11 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
 
 
 def description(
-    options: FinetuneOptions, train: LabelledData, valid: LabelledData | None, unlabelled: str | None
+    options: FinetuneOptions,
+    train: LabelledData,
+    valid: LabelledData | None,
+    unlabelled: str | None,
+    base: Run | None,
 ) -> dict[str, Any]:
     """Describe a run by its options and the fingerprints of its data: a resumed run must have the same."""
     kept = {
@@ -58,6 +64,6 @@ def description(
         "train": train.fingerprint(),
         "valid": None if valid is None else valid.fingerprint(),
         "unlabelled": unlabelled,
-        "base": None if options.base is None else sha256(options.base / "config.json"),
+        "base": None if base is None else fingerprint(base),
         "tokenizer": None if options.tokenizer is None else sha256(options.tokenizer),
     }

@@ -32,11 +32,12 @@ from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
 from rehead.finetune.metrics import predicted_labels
-from rehead.finetune.options import FitOptions, Freeze, Metric, check_fit, check_metric, check_use
+from rehead.finetune.options import FitOptions, Freeze, Metric, check_base, check_fit, check_metric, check_use
 from rehead.finetune.run import read_unlabelled, sample_texts
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
+from rehead.runs.starting import open_bases
 from rehead.text.documents import LabelledData, describe_value
 from rehead.text.long_documents import LongRule
 from rehead.text.readers import Texts
@@ -55,8 +56,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     The parameters are those of `rehead finetune`; by default, cross-validation selects what to train. For multilabel
     data, `y` is an indicator matrix with a column for each label, and so is the result of `predict`.
 
-    base : path of a run made by `rehead pretrain`, or a `Run`; it is not modified. None: `fit` pretrains one on its
-        texts and on `unlabelled`, without labels.
+    base : path of a run made by `rehead pretrain`, or a `Run`; it is not modified. Or a base that others pretrained: a
+        directory, word vectors, "hf:NAME", "package:NAME". Or a list of these, at most one of them a run with a base of
+        its own: cross-validation decides how much each counts. None: `fit` pretrains one on its texts and on
+        `unlabelled`, without labels.
     freeze : None (cross-validation decides), "base" (a linear classifier on it), "layers", "embeddings" or "none".
     unlabelled : texts, or the path of a text file: for pretraining, if `base` is None, and for self-training, which is
         used only if cross-validation improves.
@@ -81,7 +84,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def __init__(
         self,
-        base: str | Path | Run | None = None,
+        base: str | Path | Run | Sequence[str | Path | Run] | None = None,
         *,
         freeze: Freeze | None = None,
         unlabelled: Sequence[str] | str | Path | None = None,
@@ -163,7 +166,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         made = {
             name: _to_python(value) for name, value in self.get_params().items() if name not in ("base", "unlabelled")
         }
-        base = str(self.base) if isinstance(self.base, str | Path) else None
+        named = [str(each) for each in self._bases() if isinstance(each, str | Path)]
+        whole = named and len(named) == len(self._bases())
+        base = (named if isinstance(self.base, list | tuple) else named[0]) if whole else None
         kept = {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str, "params": {"base": base, **made}}
         return save(
             dataclasses.replace(self.run_, details={**self.run_.details, KEPT: kept}), path, overwrite=overwrite
@@ -183,7 +188,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         made = _upgrade_params(kept.get("params", {}) if isinstance(kept, dict) else {})
         known = cls._get_param_names()
         loaded = cls(**{name: value for name, value in made.items() if name in known and name != "base"})
-        pretrains = bool(kept) and PRETRAINING in run.details
+        empty = run.model.config.empty and not run.model.brought
+        pretrains = empty or (bool(kept) and PRETRAINING in run.details)
         loaded.base = made.get("base") or (None if pretrains else str(path))
         loaded.classes_ = _restore_classes(kept, run.labels, path)
         loaded.run_, loaded.notes_, loaded.curve_ = run, [], []
@@ -213,7 +219,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         unlabelled = self._unlabelled()
         with torch.random.fork_rng(devices=[]):  # leave the caller's random state untouched
             if self.base is not None:
-                base = self.base if isinstance(self.base, Run) else load(self.base)
+                base = open_bases(self._bases())
+                own, brought = not base.model.config.empty, bool(base.model.brought)
+                check_base(options, scratch=False, own=own, brought=brought)
             else:
                 from rehead.finetune.own_base import pretrain_on
 
@@ -232,8 +240,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     def _options(self) -> FitOptions:
         """Collect and validate the training options."""
-        if not isinstance(self.base, str | Path | Run | None):
-            raise ConfigError(f"base is {describe_value(self.base)}. Expected the path of a run, a Run, or None.")
+        for each in self._bases():
+            if not isinstance(each, str | Path | Run):
+                raise ConfigError(
+                    f"base is {describe_value(each)}. Expected the path of a run, a Run, a base that others "
+                    "pretrained, a list of these, or None."
+                )
         kinds = get_type_hints(FitOptions)
         given = {name: _to_python(value) for name, value in self.get_params(deep=False).items() if name in kinds}
         for name, value in given.items():
@@ -242,6 +254,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_fit(options)
         check_use(options)
         return options
+
+    def _bases(self) -> list[Any]:
+        """List the bases that are given."""
+        if self.base is None:
+            return []
+        return list(self.base) if isinstance(self.base, list | tuple) else [self.base]
 
     def _unlabelled(self) -> Texts | list[str] | None:
         if self.unlabelled is None:

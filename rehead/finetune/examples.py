@@ -52,19 +52,26 @@ class Examples:
 
 
 def read_examples(
-    run: Run, views: Sequence[View], texts: Sequence[str], truth: NDArray[Any], classes: int, *, balanced: bool
+    run: Run,
+    views: Sequence[View],
+    texts: Sequence[str],
+    truth: NDArray[Any],
+    classes: int,
+    *,
+    balanced: bool,
+    quiet: bool = True,
 ) -> Examples:
     """Read labelled documents through views; what these scale by is found here."""
     features, encoded = {}, EncodedTexts(texts, run.tokenizer)
     for view in views:
-        raw = read_cached(view, encoded, run.digest)
+        raw = read_cached(view, encoded, run.digest, quiet=quiet)
         view.fit(raw)
         features[view.name] = view.transform(raw)
     return Examples(views, features, truth, classes, balanced)
 
 
-def read_unlabelled(run: Run, like: Examples, texts: Sequence[str]) -> Examples:
+def read_unlabelled(run: Run, like: Examples, texts: Sequence[str], *, quiet: bool = True) -> Examples:
     """Read documents without labels through the views, and with the statistics, of labelled ones."""
     encoded = EncodedTexts(texts, run.tokenizer)
-    features = {view.name: view.transform(read_cached(view, encoded, run.digest)) for view in like.views}
+    features = {view.name: view.transform(read_cached(view, encoded, run.digest, quiet=quiet)) for view in like.views}
     return replace(like, features=features, truth=np.zeros((0, *like.truth.shape[1:]), like.truth.dtype))

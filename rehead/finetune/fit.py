@@ -22,6 +22,7 @@ from rehead.finetune.metrics import Metrics
 from rehead.finetune.options import FitOptions, check_metric, given_for_gradient
 from rehead.finetune.selection import Selection, select
 from rehead.finetune.targets import targets
+from rehead.finetune.worth import view_worth, worth_rows
 from rehead.runs.run import Run
 from rehead.runs.scoring import score_texts
 from rehead.text.documents import LabelledData
@@ -52,7 +53,7 @@ def fit_classifier(
         from rehead.finetune.network import train_network
 
         return train_network(train, valid, base=base, like=like, options=options, say=say, **training)
-    return _cross_validate(train, valid, base, options, unlabelled, say)
+    return _cross_validate(train, valid, base, options, unlabelled, say, quiet=training.get("quiet", True))
 
 
 def _cross_validate(
@@ -62,6 +63,8 @@ def _cross_validate(
     options: FitOptions,
     unlabelled: Sequence[str] | None,
     say: Say,
+    *,
+    quiet: bool,
 ) -> Fitted:
     """Let cross-validation choose a candidate; build it on all examples, and calibrate it."""
     began = time.perf_counter()
@@ -73,7 +76,7 @@ def _cross_validate(
 
     for line in describe_data(train):
         tell(line)
-    task = Task.make(train, base, options, unlabelled)
+    task = Task.make(train, base, options, unlabelled, quiet=quiet)
     found = select(task, CANDIDATES if options.freeze is None else CANDIDATES[:1])
     for line in _describe(task, found):
         tell(line)
@@ -103,6 +106,8 @@ def assemble(task: Task, found: Selection, valid: LabelledData | None) -> Run:
         "settings": [dict(each) for each in found.best.settings],
         "freeze": "base" if found.best.frozen else "none",
         "candidates": [vars(each) for each in found.compared],
+        "views": view_worth(task, found.best),
+        "brought": [each.describe() for each in run.model.brought.values()],
     }
     return run
 
@@ -111,7 +116,7 @@ def _describe(task: Task, found: Selection) -> list[str]:
     """Say what is read of long documents, what was chosen, and which options had no effect."""
     lines = []
     view, options = found.best.examples.views[0], task.options
-    if options.length is not None and options.long not in (None, "windows"):
+    if task.base.tokenizer is not None and options.length is not None and options.long not in (None, "windows"):
         ids = EncodedTexts(task.train.texts, task.base.tokenizer).ids
         if cut := sum(len(each) > options.length for each in ids):
             lines.append(describe_cut(cut, len(ids), options.length, view.options.long))
@@ -120,6 +125,9 @@ def _describe(task: Task, found: Selection) -> list[str]:
         multilabel = task.train.multilabel
         lines.append(describe_metric(options.metric, multilabel=multilabel, balanced_loss=task.balanced_loss))
     lines += map(str, found.compared)
+    if task.base.model.brought and (worth := view_worth(task, found.best)):
+        said = ", ".join(f"{name} {score}" for name, score in worth_rows(worth))
+        lines.append(f"out-of-fold accuracy of each view alone: {said}")
     if (why := found.untried.get("network")) and (idle := given_for_gradient(options)):
         lines.append(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")
     return lines

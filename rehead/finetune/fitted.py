@@ -116,7 +116,9 @@ def describe_fit(
         "options": {name: value for name, value in dataclasses.asdict(options).items() if name in known},
         "seed": options.seed,
         "examples": examples,
-        "base": None if base is None else {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
+        "base": None
+        if base is None or base.model.config.empty
+        else {name: base.details.get(name) for name in ("objective", "seed", "tokens")},
         "rehead": rehead.__version__,
     }
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.finetune.examples import Examples
-from rehead.finetune.ridge import BIAS, ITERATIONS, fit_dual, fit_hinge, fit_primal
+from rehead.finetune.ridge import BIAS, fit_dual, fit_hinge, fit_primal
 from rehead.finetune.targets import balanced_weights
 from rehead.views.view import DenseView, View
 
@@ -69,7 +69,9 @@ class LinearClassifier:
             return dense
         if not len(self.columns[view]):
             return np.zeros((len(examples), len(self.bias)))
-        found: Floats = features[:, self.columns[view]] @ weight.T
+        whole = np.zeros((features.shape[1], len(self.bias)))  # cheaper than to select columns of the features
+        whole[self.columns[view]] = weight.T
+        found: Floats = features @ whole
         return found
 
 
@@ -124,7 +126,6 @@ def fit_targets(
     targets: Floats,
     prior: Floats,
     weights: Floats | None,
-    iterations: int = ITERATIONS,
 ) -> LinearClassifier:
     """Fit a classifier to targets (N, K), which need not be the labels of the examples."""
     scaled = _Scaled(examples, settings)
@@ -132,7 +133,7 @@ def fit_targets(
     if len(targets) <= DUAL and (weights is None or (weights.ndim == 1 and weights.all())):
         coefficients = fit_dual(np.sum([_products(each) for each in blocks], axis=0), targets, alpha, weights)
         return scaled.classifier([each.T @ coefficients for each in blocks], BIAS * coefficients.sum(0), prior)
-    return scaled.classifier(*fit_primal(blocks, targets, alpha, weights, iterations), prior)
+    return scaled.classifier(*fit_primal(blocks, targets, alpha, weights), prior)
 
 
 class _Scaled:

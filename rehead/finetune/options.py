@@ -85,9 +85,15 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
     out: Path = flag(metavar="RUN", group="writes")
     "Output directory of the classifier."
 
-    base: Path | None = flag(None, name="--from", metavar="RUN", group="model")
-    """Pretrained run to start from; its head is replaced (default: pretrain a base on the texts of LABELLED and
-    --unlabelled, without labels, as rehead pretrain does)."""
+    base: list[str] | None = flag(None, name="--from", metavar="BASE", group="model")
+    """Bases to start from, one or several: a pretrained run, whose head is replaced; a model that others pretrained, as
+    a directory (Hugging Face, sentence-transformers, model2vec, WordLlama, spaCy), as word vectors (.vec), as hf:NAME
+    of the hub or as package:NAME of an installed package. Cross-validation decides how much each counts
+    (default: pretrain a base on the texts of LABELLED and --unlabelled, without labels, as rehead pretrain does)."""
+
+    link: bool = flag(False, group="writes")
+    """Do not copy the files of bases that others pretrained into RUN: refer to them where they are, with their
+    digests."""
 
     scratch: bool = flag(False, group="model")
     "Train from random weights, with the architecture of --from, or of --preset if --from is left out."
@@ -210,8 +216,10 @@ def check_finetuning(options: FinetuneOptions) -> None:
         for name in ("tokenizer", "vocab", "nhid", "nlayers", "nhead"):
             if getattr(options, name) is not None:
                 raise UserError(f"--{name} applies to a model that is made here; that of --from has its own. Drop one.")
-        if options.base.absolute() == options.out.absolute():
+        if any(Path(each).absolute() == options.out.absolute() for each in options.base):
             raise UserError(f"--out {options.out} is the run given by --from. Choose another directory.")
+    elif options.link:
+        raise UserError("--link is for bases that others pretrained. Name one with --from.")
     if cross_validates(options):
         check_use(options)
     if options.unlabelled and not pretrains(options) and not self_trains(options):
@@ -229,3 +237,18 @@ def check_finetuning(options: FinetuneOptions) -> None:
     same_layers = options.base is not None and options.freeze == "layers"
     if options.scratch and options.freeze not in (None, "none") and not same_layers:
         raise UserError(f"--freeze {options.freeze} would freeze random weights. Drop it, or --scratch.")
+
+
+def check_base(options: FitOptions, *, scratch: bool, own: bool, brought: bool) -> None:
+    """Refuse what a base that others pretrained cannot do: it is read, not trained, and states its own length."""
+    if not own and (options.length is not None or options.long is not None):
+        given = "--long" if options.length is None else "--length"
+        raise UserError(
+            f"{given} is for a base of rehead's own; one that others pretrained states its length. Drop it."
+        )
+    by_gradient = scratch or options.freeze not in (None, "base")
+    if by_gradient and (brought or not own):
+        other = "--scratch" if scratch else f"--freeze {options.freeze}"
+        raise UserError(
+            f"{other} trains a network of rehead's own; a base that others pretrained is only read. Drop one."
+        )

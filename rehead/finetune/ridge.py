@@ -14,6 +14,7 @@ Shapes: N documents, K classes, W columns.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +81,9 @@ def fit_primal(
 
     Blocks are dense arrays or sparse matrices, (N, W). `weights`: of the documents, (N,), or (N, K) by class.
     """
-    features = _Features(blocks)
+    features = Features(blocks)
     y = torch.from_numpy(np.asarray(targets, np.float32))
-    solution = _solve(features, y, _column(weights, len(y)), alpha, iterations)
+    solution = solve(features, y, column(weights, len(y)), alpha, iterations)
     return features.split(solution)
 
 
@@ -94,32 +95,35 @@ def fit_hinge(
     Documents on the right side of the margin do not count, for each class by itself (`truth`: (N, K) of yes and no).
     Which these are is found by Newton's method (Chapelle 2007): a regression on the others, then once more.
     """
-    features = _Features(blocks)
+    features = Features(blocks)
     y = torch.from_numpy(np.where(np.asarray(truth) > 0, 1.0, -1.0).astype(np.float32))
-    d = _column(weights, len(y))
-    solution = _solve(features, y, d, alpha, NEWTON_ITERATIONS)
+    d = column(weights, len(y))
+    solution = solve(features, y, d, alpha, NEWTON_ITERATIONS)
     for _ in range(NEWTON_STEPS):
         counted = (y * features.down(solution) < 1).float()
-        solution = _solve(features, y, d * counted, alpha, NEWTON_ITERATIONS, solution)
+        solution = solve(features, y, d * counted, alpha, NEWTON_ITERATIONS, solution)
     return features.split(solution)
 
 
-def _column(weights: NDArray[Any] | None, count: int) -> torch.Tensor:
+def column(weights: NDArray[Any] | None, count: int) -> torch.Tensor:
     """Weights as (N, 1), or (N, K)."""
     if weights is None:
         return torch.ones(count, 1)
     return torch.from_numpy(np.asarray(weights, np.float32).reshape(count, -1))
 
 
-def _solve(
-    features: _Features,
+def solve(
+    features: Features,
     y: torch.Tensor,
     d: torch.Tensor,
     alpha: float,
     iterations: int,
     start: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Minimise Σ d (y − Xw)² + α |w|² by preconditioned conjugate gradients: (W + 1, K), the last row the bias."""
+    """Minimise Σ d (y − Xw)² + α |w|² by preconditioned conjugate gradients: (W + 1, K), the last row the bias.
+
+    y: (N, K). d: (N, 1), or (N, K) by class. `start`: a solution of a similar problem, (W + 1, K).
+    """
     # Jacobi preconditioner: frequent features have a large diagonal.
     scale = 1 / (features.squares(d.mean(1)) + alpha)[:, None]
     right = features.up(d * y)
@@ -145,19 +149,29 @@ def _solve(
     return solution
 
 
-class _Features:
+class Features:
     """Blocks of features side by side, the dense ones first, and a constant: one product for each kind."""
 
     def __init__(self, blocks: Sequence[Any]) -> None:
-        self.blocks, self.parts = blocks, [_Block(each) for each in _joined(blocks)]
+        self.blocks, self.parts = blocks, [Block(each) for each in _joined(blocks)]
+        self.scale: torch.Tensor | None = None
+
+    def scaled(self, scale: torch.Tensor) -> Features:
+        """Give the same features, each column times a factor (W + 1, 1): nothing is copied."""
+        other = copy.copy(self)
+        other.scale = scale
+        return other
 
     def up(self, residual: torch.Tensor) -> torch.Tensor:
         """Residuals (N, K) → gradients (W + 1, K)."""
         parts = [part.transposed(residual) for part in self.parts]
-        return torch.cat((*parts, BIAS**0.5 * residual.sum(0, keepdim=True)))
+        whole = torch.cat((*parts, BIAS**0.5 * residual.sum(0, keepdim=True)))
+        return whole if self.scale is None else whole.mul_(self.scale)
 
     def down(self, solution: torch.Tensor) -> torch.Tensor:
         """Weights (W + 1, K) → scores (N, K)."""
+        if self.scale is not None:
+            solution = solution * self.scale
         total: torch.Tensor = BIAS**0.5 * solution[-1:]
         begin = 0
         for part in self.parts:
@@ -167,7 +181,8 @@ class _Features:
 
     def squares(self, weights: torch.Tensor) -> torch.Tensor:
         """Sum of the squares of each column, weighted: (W + 1,)."""
-        return torch.cat((*(part.squares(weights) for part in self.parts), BIAS * weights.sum().reshape(1)))
+        whole = torch.cat((*(part.squares(weights) for part in self.parts), BIAS * weights.sum().reshape(1)))
+        return whole if self.scale is None else whole * self.scale[:, 0] ** 2
 
     def split(self, solution: torch.Tensor) -> tuple[list[NDArray[np.float32]], NDArray[np.float32]]:
         """Give the weights of each block, in the order of the blocks, and the bias."""
@@ -192,7 +207,7 @@ def _joined(blocks: Sequence[Any]) -> list[Any]:
     return [*found, sparse.hstack(others).tocsr()] if others else found
 
 
-class _Block:
+class Block:
     """Features of one view, dense or sparse, with their transpose."""
 
     def __init__(self, matrix: Any) -> None:  # noqa: ANN401 (an array of numpy's, or a sparse matrix of scipy's)
@@ -210,6 +225,10 @@ class _Block:
     def transposed(self, residual: torch.Tensor) -> torch.Tensor:
         """Residuals (N, K) → gradients (W, K)."""
         return self.columns(residual) if self.dense is None else self.dense.T @ residual
+
+    def occurrences(self, weights: torch.Tensor) -> torch.Tensor:
+        """Sum the weights (N, K) of the documents that have each column of a sparse block: (W, K)."""
+        return self.columns.present()(weights)
 
     def squares(self, weights: torch.Tensor) -> torch.Tensor:
         """Sum of the squares of each column, weighted: (W,)."""

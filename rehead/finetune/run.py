@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from rehead.finetune.fitted import Fitted
 from rehead.finetune.options import (
     FinetuneOptions,
     FitOptions,
+    check_base,
     check_finetuning,
     check_metric,
     cross_validates,
@@ -43,6 +44,7 @@ from rehead.options import check_names, read_options
 from rehead.progress import duration
 from rehead.replacing import working_directory, writing
 from rehead.runs.run import Run, load, save_into
+from rehead.runs.starting import open_bases
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import random_bits
@@ -62,19 +64,20 @@ def finetune(
     labelled: str | Path | Iterable[str | Path],
     *,
     out: str | Path,
-    base: str | Path | None = None,
+    base: str | Path | Sequence[str | Path] | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Run:
     """Train a classifier on labelled text, like `rehead finetune`; its options are keyword arguments.
 
-    Without `base`, one is pretrained first, on the labelled texts and those of `unlabelled`.
+    Without `base`, one is pretrained first, on the labelled texts and those of `unlabelled`. Several bases are a list.
     """
     paths = [labelled] if isinstance(labelled, str | Path) else list(labelled)
     check_names(options, FinetuneOptions, "finetune")
     for name in ("valid", "unlabelled"):
         if isinstance(given := options.get(name), str | Path):
             options[name] = [str(given)]
-    start = None if base is None else Path(base)
+    given = [base] if isinstance(base, str | Path) else base
+    start = None if given is None else [str(each) for each in given]
     with stop_as_interrupt(f"finetune(…, out={str(out)!r}, resume=True)"):
         fitted = run_finetuning(
             FinetuneOptions(labelled=[str(path) for path in paths], out=Path(out), base=start, **options)
@@ -99,11 +102,13 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
         check_metric(options, multilabel=train.multilabel)
         unlabelled = read_unlabelled(options.unlabelled, reading) if options.unlabelled else None
         base = None if options.base is None else load_base(options)
+        for line in _describe_brought(base):
+            say(line)
         resume = options.resume or world.restarted
         if world.is_main:
             held.enter_context(writing(out))
             other = None if unlabelled is None else unlabelled.fingerprint()
-            open_directory(options, description(options, train, valid, other), resume=resume)
+            open_directory(options, description(options, train, valid, other, base), resume=resume)
         world.barrier()
         held.enter_context(keeping(out))
         options = dataclasses.replace(options, out=working_directory(out))
@@ -183,12 +188,22 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
 
 
 def load_base(options: FinetuneOptions) -> Run:
-    """Load the run given by --from."""
-    assert options.base is not None  # noqa: S101 (for the type checker)
-    base = load(options.base)
-    if base.tokenizer is None:
-        raise UserError(f"{options.base} has no tokenizer, so it cannot read text. Give a run made by rehead pretrain.")
+    """Open what is given by --from, as one run."""
+    base = open_bases(options.base or (), link=options.link)
+    own, brought = not base.model.config.empty, bool(base.model.brought)
+    check_base(options, scratch=options.scratch, own=own, brought=brought)
+    if options.link and not brought:
+        raise UserError("--link is for bases that others pretrained, and --from gives none. Drop it.")
     return base
+
+
+def _describe_brought(base: Run | None) -> Iterator[str]:
+    """Say what others pretrained: its size, and how much of a text it reads."""
+    for name, each in ({} if base is None else base.model.brought).items():
+        engine = each.engine
+        limit = "whole texts" if engine.max_length is None else f"the first {engine.max_length:,} tokens of a text"
+        stated = f", licence {each.license}" if each.license else ""
+        yield f"{name}: {engine.parameters:,} parameters, vectors of {engine.width}, reads {limit}{stated}"
 
 
 def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:

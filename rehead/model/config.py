@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import math
 import numbers
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class ModelConfig:
     """The architecture of a base. `nhid` alone scales every width."""
 
     ntokens: int
-    "Vocabulary size."
+    "Vocabulary size; 0: there is no base, for a classifier whose views need none (`NO_BASE`)."
 
     nhid: int = 200
     "Hidden size."
@@ -90,7 +91,7 @@ class ModelConfig:
     "Default for a classifier with the view layers: whether its attention is causal."
 
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
-        "ntokens": (1, 2**31),
+        "ntokens": (0, 2**31),
         "nhid": (1, 2**16),
         "nlayers": (0, 1024),
         "nhead": (1, 2**16),
@@ -103,6 +104,8 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not self.ntokens and (self.nlayers, self.nbuckets, self.positions, self.nhid) != (0, 0, "none", 1):
+            raise ConfigError("ntokens=0 is for no base at all: nhid=1, no layers, no n-grams, positions='none'.")
         if self.nhid % self.nhead:
             step = {"sinusoidal": math.lcm(2, self.nhead), "rotary": 2 * self.nhead}.get(self.positions, self.nhead)
             below = max(step, self.nhid - self.nhid % step)
@@ -138,6 +141,11 @@ class ModelConfig:
             )
 
     @property
+    def empty(self) -> bool:
+        """Whether there is no base of its own: its views read the text itself, or bases that others pretrained."""
+        return not self.ntokens
+
+    @property
     def nff(self) -> int:
         """Width of the feed-forward network."""
         return math.floor(self.ffmult * self.nhid + 0.5)
@@ -151,6 +159,8 @@ class ModelConfig:
     @property
     def learning_part(self) -> str:
         """Name the part of the base that is trained and that a classifier uses, for messages."""
+        if self.empty:
+            return "no base of its own"
         if self.reads == "layers" and self.nlayers:
             return f"a Transformer of {self.nlayers} layer{'s' * (self.nlayers > 1)}"
         return f"{'n-gram' if self.ngrams > 1 else 'token'} vectors, no layers"
@@ -186,7 +196,8 @@ class ViewConfig:
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {"columns": (1, 2**31), "terms": (0, 2**24)}
 
     name: str
-    "Which view: bag, layers, tokens, words, characters, lsa."
+    """Which view: bag, layers, tokens, words, characters, lsa; encoder:NAME and static:NAME read the base of that name
+    which others pretrained."""
 
     columns: int
     "Number of its features."
@@ -205,8 +216,15 @@ class ViewConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not self.name.isidentifier():
-            raise ConfigError(f"view name {short_repr(self.name)} is not an identifier.")
+        if not re.fullmatch(r"[a-z_]+(:[A-Za-z0-9_-]{1,60})?", self.name):
+            raise ConfigError(
+                f"view name {short_repr(self.name)} is not that of a view, such as words or encoder:NAME."
+            )
+
+    @property
+    def kind(self) -> str:
+        """Which view it is, whatever it reads by: encoder of encoder:NAME."""
+        return self.name.partition(":")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,3 +389,6 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
     """Return the types of a dataclass's fields."""
     hints = get_type_hints(cls)
     return {each.name: hints[each.name] for each in dataclasses.fields(cls)}
+
+
+NO_BASE = ModelConfig(ntokens=0, nhid=1, nlayers=0, nhead=1, positions="none", reads="bag")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from rehead.bases.brought import Brought
 from rehead.errors import ConfigError
 from rehead.model.base import Base
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig
@@ -41,6 +42,8 @@ class Model(nn.Module):
         super().__init__()
         self.config = config
         self.base = Base(config)
+        self.brought: dict[str, Brought] = {}
+        "Bases that others pretrained, by the name of the view that reads each: files, not part of the weights."
         self.head_config = head
         self.head: LanguageModelHead | ClassifierHead | None = None
         if head is not None:

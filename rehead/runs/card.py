@@ -16,8 +16,9 @@ import torch
 
 import rehead
 from rehead.errors import UserError
-from rehead.model.config import Classifier, LanguageModel
+from rehead.model.config import Classifier, LanguageModel, ViewConfig
 from rehead.model.objectives import Ability, last_specs
+from rehead.runs.bases import BASES
 from rehead.views import VIEWS
 
 if TYPE_CHECKING:
@@ -69,15 +70,22 @@ def _what_it_is(run: Run) -> str:
         what = "A base for text classifiers, pretrained on unlabelled text."
     count = sum(parameter.numel() for parameter in run.model.parameters())
     grams = f" and {config.nbuckets:,} n-grams of up to {config.ngrams} tokens" if config.ngrams > 1 else ""
-    sizes = f"{count:,} parameters: vectors of {config.nhid} values for {config.ntokens:,} tokens{grams}"
+    sizes = f"{count:,} parameters"
+    if not config.empty:
+        sizes += f": vectors of {config.nhid} values for {config.ntokens:,} tokens{grams}"
     if config.nlayers:
         sizes += f", {config.nlayers} layers with {config.nhead} attention heads each"
-    learnt = f"The part that learnt: **{config.learning_part}**."
+    learnt = "It has no base of its own." if config.empty else f"The part that learnt: **{config.learning_part}**."
     if isinstance(head, Classifier):
-        learnt += f" Of a text, its linear head reads {_and([VIEWS[view.name].about for view in head.views])}."
+        learnt += f" Of a text, its linear head reads {_and([_about(view) for view in head.views])}."
     elif config.nlayers and config.reads == "bag":
         learnt += " Its layers are not trained, and a classifier does not use them."
     return f"{what} {sizes}.\n\n{learnt}"
+
+
+def _about(view: ViewConfig) -> str:
+    name = view.name.partition(":")[2]
+    return VIEWS[view.kind].about + (f" ({plain(name)})" if name else "")
 
 
 def _and(names: list[str]) -> str:
@@ -126,7 +134,11 @@ def _data(run: Run) -> list[str]:
         tokens = _number(base, "tokens")
         seen = "" if tokens is None else f", on {tokens:,} tokens"
         lines.append(f"- its base was pretrained with the objective {plain(base.get('objective'))}{seen}")
-    if lines:
+    for each in run.model.brought.values():
+        where = "linked, not carried" if each.linked else f"in `{BASES}/`"
+        stated = "" if each.license is None else f", licence as it states: {plain(each.license)}"
+        lines.append(f"- {plain(each.name)}: pretrained by others, from {plain(each.source)}, {where}{stated}")
+    if lines and run.tokenizer is not None:
         lines.append("- the texts are not stored here; `tokenizer.json` holds the subwords that are frequent in them")
     return ["\n".join(lines)] if lines else []
 
@@ -193,6 +205,10 @@ def _measured(run: Run) -> list[str]:
                 f"- {plain(step.get('name'))}: {100 * share:.1f} % accuracy{more} out-of-fold ({number:,} examples), "
                 f"{kept}"
             )
+    alone = _dict(_dict(details, "views"), "alone")
+    if run.model.brought and alone:
+        scores = [f"{plain(name)} {100 * score:.1f} %" for name in alone if (score := _number(alone, name)) is not None]
+        lines.append(f"- each view alone, out-of-fold accuracy: {', '.join(scores)}")
     figures = [_number(calibration, name) for name in ("temperature", "documents", "error_before", "error_after")]
     if None not in figures:
         temperature, documents, before, after = figures

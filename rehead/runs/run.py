@@ -5,6 +5,7 @@
       model.safetensors   base + head
       tokenizer.json      where it has one
       labels.json         classifiers only: label names in order
+      bases/NAME/         bases that others pretrained and a classifier reads (`rehead.runs.bases`)
       README.md           its card, for people (`rehead.runs.card`); never read back
 
 Safetensors and JSON only: loading never runs code. Nothing is trusted before it is checked: names are plain and stay
@@ -27,6 +28,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import rehead
+from rehead.bases.brought import Brought
+from rehead.bases.sources import is_brought, open_brought
 from rehead.disk import (
     atomic_directory,
     file_inside,
@@ -39,10 +42,11 @@ from rehead.disk import (
     write_json,
 )
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
-from rehead.model.config import Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
+from rehead.model.config import NO_BASE, Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
 from rehead.replacing import put_back, writing
 from rehead.runs import format1, format2
+from rehead.runs.bases import BASES, brought_digest, read_bases, write_bases
 from rehead.runs.card import CARD, card
 from rehead.text.tokenizer import Tokenizer
 from rehead.views import check_views, damaged_statistics
@@ -51,6 +55,7 @@ FORMAT = 3
 CONFIG, WEIGHTS, TOKENIZER, LABELS = "config.json", "model.safetensors", "tokenizer.json", "labels.json"
 FILES = (WEIGHTS, TOKENIZER, LABELS)
 SECTIONS = {"format", "rehead", "model", "head", "files", "details"}
+BROUGHT = "brought"  # one more section, of runs that read bases that others pretrained
 
 
 @dataclass
@@ -71,7 +76,7 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path = Path(path)
     tensors = _checked(run)
-    replace = (CONFIG, *FILES, CARD) if overwrite else None
+    replace = (CONFIG, *FILES, CARD, BASES) if overwrite else None
     with writing(path), atomic_directory(path, replace=replace) as directory:
         _write(run, tensors, directory, path.absolute().name)
     return path
@@ -87,7 +92,8 @@ def save_into(run: Run, path: Path, name: str) -> None:
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
     with atomic_directory(ready) as directory:
         _write(run, tensors, directory, name)
-    for file in (*(each for each in FILES if (ready / each).exists()), CARD, CONFIG):
+    shutil.rmtree(path / BASES, ignore_errors=True)  # of a process that was killed
+    for file in (*(each for each in (*FILES, BASES) if (ready / each).exists()), CARD, CONFIG):
         (ready / file).replace(path / file)
     ready.rmdir()
     fsync(path)
@@ -125,12 +131,19 @@ def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> 
         "files": {each.name: sha256(each) for each in sorted(directory.iterdir())},
         "details": run.details,
     }
+    if model.brought:
+        config[BROUGHT] = write_bases(model.brought, directory)
     write_checksummed_json(directory / CONFIG, config)
     (directory / CARD).write_text(card(run, name), encoding="utf-8")
 
 
 def load(path: str | Path) -> Run:
-    """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one."""
+    """Read a run back: the same model, in evaluation mode, on the CPU. Raises `DamagedError` for a bad one.
+
+    A base that others pretrained (a directory, hf:NAME, package:NAME) gives a run with that base and none of its own.
+    """
+    if is_brought(path):
+        return bring(path)
     root = Path(path)
     try:
         put_back(root)
@@ -147,6 +160,14 @@ def load(path: str | Path) -> Run:
         raise DamagedError(f"{root}: cannot be read ({error.strerror or error}).") from None
 
 
+def bring(source: str | Path, *, link: bool = False) -> Run:
+    """Open a base that others pretrained, as a run to start from; with `link`, classifiers will not carry its files."""
+    brought = open_brought(source, link=link)
+    model = Model(NO_BASE).eval()
+    model.brought = {brought.name: brought}
+    return Run(model, digest=brought_digest(model.brought))
+
+
 def _load(root: Path) -> Run:
     config = read_checksummed_json(file_inside(root, CONFIG))
     version = config.get("format")
@@ -156,6 +177,7 @@ def _load(root: Path) -> Run:
             f"format {short_repr(version)} is not known to this version, which reads 1 to {FORMAT}."
             + (" Upgrade rehead." if newer else "")
         )
+    brought = read_bases(root, config.pop(BROUGHT, {}))
     if config.keys() != SECTIONS:
         raise ConfigError(f"the sections are {short_repr(sorted(config))}. Expected {', '.join(sorted(SECTIONS))}.")
     if not isinstance(config["details"], dict):
@@ -172,7 +194,7 @@ def _load(root: Path) -> Run:
     tokenizer = _tokenizer(files[TOKENIZER]) if TOKENIZER in files else None
     labels = _labels(files[LABELS]) if LABELS in files else None
     _agree(shape, head, tokenizer, labels)
-    model = _model(files[WEIGHTS], shape, head, renamed, dropped)
+    model = _model(files[WEIGHTS], shape, head, brought, renamed, dropped)
     return Run(model, tokenizer, labels, config["details"], sha256(root / CONFIG))
 
 
@@ -213,7 +235,7 @@ def _good_names(labels: object) -> bool:
 
 def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, labels: Sequence[str] | None) -> None:
     """Check that the parts belong together."""
-    if tokenizer is not None and tokenizer.vocab_size > config.ntokens:
+    if tokenizer is not None and tokenizer.vocab_size > config.ntokens and not config.empty:
         raise ConfigError(
             f"the tokenizer has {tokenizer.vocab_size:,} tokens, but the model knows ntokens={config.ntokens:,}."
         )
@@ -224,7 +246,12 @@ def _agree(config: ModelConfig, head: Head | None, tokenizer: Tokenizer | None, 
 
 
 def _model(
-    file: Path, config: ModelConfig, head: Head | None, renamed: Mapping[str, str], dropped: tuple[str, ...]
+    file: Path,
+    config: ModelConfig,
+    head: Head | None,
+    brought: dict[str, Brought],
+    renamed: Mapping[str, str],
+    dropped: tuple[str, ...],
 ) -> Model:
     """Compare the file's tensors with the model's, name by name and shape by shape, then load them.
 
@@ -233,6 +260,7 @@ def _model(
     """
     with torch.device("meta"):
         model = Model(config, head)
+    model.brought = brought
     check_views(model)
     expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
     absent = {name for name, old in renamed.items() if not old and name in expected}

@@ -18,7 +18,7 @@ from rehead.errors import ConfigError
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run
-from rehead.views import make_view
+from rehead.views import brought_views, make_view
 from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import neural_view
 from rehead.views.view import View
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 TEXTS = 4096  # tokenized at once
+GROUP_CHARACTERS = 1 << 18  # scored at once where no view reads tokens of the base
 
 
 def class_logits(run: Run, texts: Sequence[str]) -> Floats:
@@ -50,7 +51,8 @@ def class_probabilities(run: Run, texts: Sequence[str]) -> Floats:
 def encode(run: Run, texts: Sequence[str]) -> EncodedTexts:
     """Tokenize texts now: the first half of scoring them, for a thread of its own."""
     encoded = EncodedTexts(texts, run.tokenizer)
-    _ = encoded.ids
+    if not run.model.config.empty:
+        _ = encoded.ids
     return encoded
 
 
@@ -69,7 +71,9 @@ def score_texts(model: Model, texts: EncodedTexts) -> Floats:
     """Score texts, a group at a time, so that views share what they find: (N, K)."""
     head, views = classifier_head(model), open_views(model)
     bias = head.bias.detach().cpu().numpy()
-    found = [_score(head, views, group) + bias for group in texts.groups()]
+    needs_tokens = any(view.of_base for view in views)
+    groups = texts.groups() if needs_tokens else texts.groups_of_characters(GROUP_CHARACTERS)
+    found = [_score(head, views, group) + bias for group in groups]
     scores: Floats = np.concatenate(found).astype(np.float32)
     return scores
 
@@ -104,10 +108,23 @@ def classifier_head(model: Model) -> ClassifierHead:
 
 
 def document_vectors(run: Run, texts: Sequence[str]) -> Floats:
-    """Give one vector for each text, as the base reads it: (N, H). A text without tokens gives zeros."""
-    view = neural_view(run.model)
+    """Give one vector for each text, as the base reads it: (N, H). A text without tokens gives zeros.
+
+    Without a base of its own: as the first dense view of its head, or of brought bases, does.
+    """
+    view = _vector_view(run.model)
     vectors = np.zeros((len(texts), view.columns), np.float32)
     for begin in range(0, len(texts), TEXTS):
         some = texts[begin : begin + TEXTS]
         vectors[begin : begin + len(some)] = view.read(EncodedTexts(some, run.tokenizer)).matrix
     return vectors
+
+
+def _vector_view(model: Model) -> View:
+    """Make the view that gives documents vectors."""
+    if not model.config.empty:
+        return neural_view(model)
+    views = open_views(model) if isinstance(model.head, ClassifierHead) else brought_views(model)
+    if (found := next((view for view in views if not view.sparse), None)) is None:
+        raise ConfigError("this run has no base, so texts have no vectors: its classifier reads words and characters.")
+    return found

@@ -23,7 +23,7 @@ BASE = ".base"  # the base of a classifier's own, while it and the classifier ar
 DESCRIPTIONS = ("pretrain.json", "finetune.json")
 OURS = (
     *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", BASE, "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
-    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", MARK,
+    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases", MARK,
     ".replaced",  # where earlier versions kept the run that was being replaced
 )  # fmt: skip
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed

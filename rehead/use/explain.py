@@ -88,11 +88,14 @@ def word_weights(
 ) -> tuple[list[Span], NDArray[np.float64]]:
     """Find the words of a text, and the weight of each for a label."""
     run = labeller.run
-    if run.tokenizer is None:
+    encoded: list[int] = []
+    tokens: list[Span] = []
+    if run.tokenizer is not None:
+        encoded, tokens = run.tokenizer.encode_with_spans(text)
+    elif not run.model.config.empty:
         raise UserError(
             "the classifier has no tokenizer, so it cannot read text. Save tokenizer.json with its weights."
         )
-    encoded, tokens = run.tokenizer.encode_with_spans(text)
     spans = word_spans(text)
     document = EncodedTexts([text], ids=[np.array(encoded, np.int64)])
     numbers: dict[str, int] = {}

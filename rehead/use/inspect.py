@@ -153,7 +153,7 @@ def as_json(title: str, counted: Account, workload: Workload, costs: list[Work],
                 "numbers": row.formula.numbers,
                 "count": row.count,
                 "times": row.times,
-                "share": {whole: row.count / counted.total(whole) for whole in row.models},
+                "share": {whole: row.count / max(1, counted.total(whole)) for whole in row.models},
                 "float32_bytes": BYTES * row.count,
             }
             for row in counted.rows
@@ -199,7 +199,7 @@ def _parameter_table(counted: Account, *, wide: bool) -> Table:
     for name in ("parameters", "of the LM", "of the classifier", "float32"):
         table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
     for row in counted.rows:
-        shares = [_percent(row.count / counted.total(whole)) if whole in row.models else "" for whole in MODELS]
+        shares = [_percent(row.count / max(1, counted.total(whole))) if whole in row.models else "" for whole in MODELS]
         symbols, numbers = row.formula.symbols, row.formula.numbers
         table.add_row(
             ("  " if row.level == "part" and row.times > 1 else "") + row.part,
@@ -225,7 +225,7 @@ def _flops_table(costs: list[Work], *, wide: bool) -> Table:
         table.add_row(
             cost.objective,
             *values,
-            _percent(cost.head.value / total),
+            _percent(cost.head.value / max(1, total)),
             *(formula if wide else (f"{formula[0]}\n= {formula[1]}",)),
         )
     return table

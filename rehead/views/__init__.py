@@ -7,23 +7,36 @@ from rehead.model.config import Classifier, ViewConfig
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.views.bag import BagView
+from rehead.views.brought import BroughtOptions, BroughtView
 from rehead.views.characters import CharactersView
+from rehead.views.encoder import EncoderView
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
+from rehead.views.static import StaticView
 from rehead.views.tokens import TokensView
 from rehead.views.view import View
 from rehead.views.words import WordsView
 
 VIEWS: dict[str, type[View]] = {
-    view.name: view for view in (BagView, LayersView, TokensView, WordsView, CharactersView, LsaView)
+    view.name: view
+    for view in (BagView, LayersView, TokensView, WordsView, CharactersView, LsaView, EncoderView, StaticView)
 }
 
 
 def make_view(model: Model, config: ViewConfig) -> View:
     """Make the view that a config names."""
-    if config.name not in VIEWS:
+    if config.kind not in VIEWS:
         raise ConfigError(f"view {config.name!r} is not known. There are: {', '.join(VIEWS)}.")
-    return VIEWS[config.name].from_config(model, config)
+    return VIEWS[config.kind].from_config(model, config)
+
+
+def brought_views(model: Model) -> list[BroughtView]:
+    """Make the views of the bases that others pretrained, one for each."""
+    found: list[BroughtView] = []
+    for name, brought in model.brought.items():
+        view = EncoderView if brought.kind == "encoder" else StaticView
+        found.append(view(model, BroughtOptions(base=name.partition(":")[2])))
+    return found
 
 
 def views_beside(model: Model, *, long: bool = False) -> list[View]:
@@ -31,13 +44,8 @@ def views_beside(model: Model, *, long: bool = False) -> list[View]:
 
     Of long texts, none reads character n-grams.
     """
-    views = [view(model, view.Options()) for view in VIEWS.values() if view.learns]
-    if not long:
-        return views
-    for view in views:
-        if isinstance(view, LsaView):
-            view.leave_out(CharactersView)
-    return [view for view in views if not isinstance(view, CharactersView)]
+    kinds = [view for view in VIEWS.values() if view.learns and not (long and view is CharactersView)]
+    return [view(model, view.Options()) for view in kinds]
 
 
 def check_views(model: Model) -> None:
@@ -45,7 +53,7 @@ def check_views(model: Model) -> None:
     if isinstance(model.head_config, Classifier):
         for config in model.head_config.views:
             view = make_view(model, config)
-            for name in ("columns", "sparse", "terms"):
+            for name in ("name", "columns", "sparse", "terms"):
                 if (own := getattr(view, name)) != (given := getattr(config, name)):
                     raise ConfigError(f"view {config.name!r} has {name}={own}, but the head has {name}={given}.")
 

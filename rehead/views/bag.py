@@ -49,6 +49,7 @@ class BagView(DenseView):
 
     name = "bag"
     about = "the average of its n-gram vectors"
+    of_base = True
     Options = BagOptions
     options: BagOptions
 

@@ -75,10 +75,10 @@ class EncodedTexts:
             self._distinct = finder.find_distinct(self.ids)
         return self._distinct
 
-    def groups_of_characters(self, characters: int) -> Iterator[EncodedTexts]:
+    def groups_of_characters(self, characters: int, most_texts: int | None = None) -> Iterator[EncodedTexts]:
         """Cut them, in order, into groups of about so many characters, without tokenizing; at least one group."""
         texts = self.texts
-        for some in _slices([len(each) for each in texts], characters):
+        for some in _slices([len(each) for each in texts], characters, most_texts):
             if some == slice(0, len(texts)):
                 yield self
                 return
@@ -104,11 +104,11 @@ class EncodedTexts:
         return self._code_points
 
 
-def _slices(lengths: Sequence[int], most: int) -> list[slice]:
+def _slices(lengths: Sequence[int], most: int, most_items: int | None = None) -> list[slice]:
     """Cut a sequence into slices of about so much length in all: at least one, which may be empty."""
     begins, seen = [0], 0
     for place, length in enumerate(lengths):
-        if place > begins[-1] and seen + length > most:
+        if place > begins[-1] and (seen + length > most or place - begins[-1] == most_items):
             begins.append(place)
             seen = 0
         seen += length

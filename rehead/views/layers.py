@@ -64,6 +64,7 @@ class LayersView(DenseView):
     name = "layers"
     about = "the hidden states of the Transformer"
     word_order = True
+    of_base = True
     Options = LayersOptions
     options: LayersOptions
 

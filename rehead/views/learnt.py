@@ -22,8 +22,8 @@ def learnt_views(model: Model, texts: list[str]) -> list[View]:
         sha.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if sha.digest() not in _last:
         views = views_beside(model, long=sum(map(len, texts)) > LONG * len(texts))
-        for view in views:
-            view.learn(EncodedTexts(texts))
+        for place, view in enumerate(views):
+            view.learn(EncodedTexts(texts), views[:place])
         _last.clear()
         _last[sha.digest()] = [view for view in views if view.columns]
     found = [copy.copy(view) for view in _last[sha.digest()]]

@@ -10,7 +10,7 @@ Shapes: N texts, V n-grams of the vocabulary, R width of the vectors, K classes,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
 from rehead.views.sparse_matrix import SparseMatrix
 from rehead.views.text_view import NoOptions, TextView, counts_without
-from rehead.views.view import DenseView, Raw, SparseView
+from rehead.views.view import DenseView, Raw, SparseView, View
 from rehead.views.vocabulary import damaged_keys, from_floats, to_floats
 from rehead.views.words import WordsView
 
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 WIDTH = 256
-ENTRIES = 6_000_000  # n-grams of all documents together; of more text, a sample is decomposed
+ENTRIES = 6_000_000  # n-grams of all documents together; of more text, a sample is read
 WORDS, CHARACTERS = 30_000, 50_000  # most n-grams of either kind
+SAMPLED = 1_000  # documents by which it is estimated how large a sample has to be
 ITERATIONS = 3  # of the randomised decomposition
 OVERSAMPLING = 10
 
@@ -60,7 +61,6 @@ class LsaView(DenseView):
     def __init__(self, model: Model, options: Any, *, unit: bool = True, terms: int = 0, columns: int = 0) -> None:  # noqa: ANN401
         super().__init__(model, options, unit=unit)
         self.terms, self._columns = terms, columns
-        self.left: type[TextView] | None = None
         self.kinds: tuple[TextView, ...] = (_Words(model, NoOptions()), _Characters(model, NoOptions()))
 
     @classmethod
@@ -76,21 +76,38 @@ class LsaView(DenseView):
         """Width of the vectors."""
         return self._columns
 
-    def leave_out(self, left: type[TextView]) -> None:
-        """Read n-grams of the other kind only."""
-        self.left = left
+    def learn(self, texts: EncodedTexts, beside: Sequence[View] = ()) -> None:
+        """Learn vocabulary and idf, then the principal directions of the documents.
 
-    def learn(self, texts: EncodedTexts) -> None:
-        """Learn vocabulary and idf, then the principal directions of the documents."""
+        With views of words or characters `beside` it, their most common n-grams are taken, and no others.
+        """
+        given = {view.kind: view for view in beside if isinstance(view, TextView)}
         for kind in self.kinds:
-            kind.learn(EncodedTexts([]) if self.left is not None and isinstance(kind, self.left) else texts)
+            if kind.kind in given:
+                kind.take_common(given[kind.kind])
+            elif not given:
+                kind.learn(texts)
         self.terms = sum(kind.terms for kind in self.kinds)
-        matrix = self._weighted(texts)
+        matrix = self._sample(texts)
         self.table = principal_directions(matrix, min(WIDTH, self.terms, matrix.shape[0]))
         self._columns = self.table.shape[1]
         vectors = self._project(matrix).astype(np.float64)
         self.mean, apart = vectors.mean(0), vectors - vectors.mean(0)
         self.covariance = apart.T @ apart / max(1, len(vectors) - 1)
+
+    def _sample(self, texts: EncodedTexts) -> Any:  # noqa: ANN401 (a sparse matrix of scipy's)
+        """Read texts, in an order of chance, until there are enough n-grams: (documents, V)."""
+        from scipy import sparse
+
+        order = np.random.RandomState(0).permutation(len(texts))
+        parts, entries, begin = [], 0, 0
+        while begin < len(order) and entries < ENTRIES:
+            size = SAMPLED if not begin else max(1, min(len(order), int(begin * (ENTRIES / max(1, entries) - 1)) + 1))
+            some = [texts.texts[each] for each in order[begin : begin + size].tolist()]
+            parts.append(self._weighted(EncodedTexts(some)))
+            entries += parts[-1].nnz
+            begin += size
+        return sparse.vstack(parts).tocsr() if parts else self._weighted(texts)
 
     def state(self) -> bytes:
         """What decides the result of `read`: vocabulary, idf and directions."""
@@ -159,35 +176,35 @@ class LsaView(DenseView):
         return self._scores(weight, torch.from_numpy(self._project(sparse.hstack(parts).tocsr())))
 
 
-def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
+def _orthonormal(matrix: torch.Tensor, precision: torch.dtype = torch.float32) -> torch.Tensor:
     """Make the columns of a tall matrix (M, R) orthonormal, by the Cholesky factor of their inner products.
 
-    Ten times as fast as a QR decomposition; what it loses in precision, the next iteration repairs.
+    Ten times as fast as a QR decomposition. In single precision they are only nearly so, which is enough to go on from:
+    the space that they span is the same.
     """
-    inner = matrix.double().T @ matrix.double()
-    inner += 1e-10 * inner.diagonal().mean().clamp_min(1e-300) * torch.eye(len(inner), dtype=inner.dtype)
-    factor = torch.linalg.cholesky(inner)
-    solved: torch.Tensor = torch.linalg.solve_triangular(factor, matrix.double().T, upper=False)
+    matrix = matrix.to(precision)
+    inner = (matrix.T @ matrix).double()
+    small = 1e-12 if precision == torch.float64 else 1e-6  # what rounding may have taken
+    inner += small * inner.trace().clamp_min(1e-300) * torch.eye(len(inner), dtype=inner.dtype)
+    factor = torch.linalg.cholesky(inner).to(precision)
+    solved: torch.Tensor = torch.linalg.solve_triangular(factor, matrix.T, upper=False)
     return solved.T.float().contiguous()
 
 
 def principal_directions(matrix: Any, width: int) -> NDArray[np.float32]:  # noqa: ANN401 (a sparse matrix of scipy's)
     """Find the right singular vectors of a sparse matrix (N, V), the widest first: (V, R).
 
-    By randomised subspace iteration (Halko, Martinsson and Tropp 2011), on a sample of the rows if there are many.
+    By randomised subspace iteration (Halko, Martinsson and Tropp 2011).
     """
     random = np.random.RandomState(0)
-    if matrix.nnz > ENTRIES:
-        sample = max(width, int(matrix.shape[0] * ENTRIES / matrix.nnz))
-        matrix = matrix[np.sort(random.permutation(matrix.shape[0])[:sample])]
     if not width:
         return np.zeros((matrix.shape[1], 0), np.float32)
     count = min(width + OVERSAMPLING, *matrix.shape)
     rows, columns = SparseMatrix(matrix), SparseMatrix(matrix.T.tocsr())
     basis = torch.from_numpy(random.standard_normal((matrix.shape[1], count)).astype(np.float32))
     for _ in range(ITERATIONS):
-        basis = _orthonormal(columns(_orthonormal(rows(basis))))
-    image = columns(_orthonormal(rows(basis)))  # (V, count): its left singular vectors are what is wanted
+        basis = _orthonormal(columns(rows(basis)))
+    image = columns(_orthonormal(rows(basis), torch.float64))  # (V, count): its left singular vectors
     squares, turns = torch.linalg.eigh(image.double().T @ image.double())
     lengths = squares.clamp_min(1e-12 * float(squares[-1].clamp_min(1e-300))).sqrt()
     right = ((image.double() @ turns) / lengths).flip(1).T.float()  # (count, V), the widest first

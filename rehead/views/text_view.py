@@ -6,7 +6,7 @@ Shapes: N texts, V n-grams of the vocabulary, K classes, G groups of words.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,8 +17,16 @@ from rehead.model.config import ViewConfig, from_dict
 from rehead.model.model import Model
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
-from rehead.views.view import Raw, SparseView
-from rehead.views.vocabulary import count_ngrams, damaged_keys, find_keys, from_floats, learn_vocabulary, to_floats
+from rehead.views.view import Raw, SparseView, View
+from rehead.views.vocabulary import (
+    MOST_TEXTS,
+    count_ngrams,
+    damaged_keys,
+    find_keys,
+    from_floats,
+    learn_vocabulary,
+    to_floats,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +57,7 @@ class TextView(SparseView):
     def __init__(self, model: Model, options: Any, *, unit: bool = True, terms: int = 0) -> None:  # noqa: ANN401
         super().__init__(model, options, unit=unit)
         self.terms = terms
-        self.keys = np.zeros(0, np.int64)
+        self.keys, self.scale = np.zeros(0, np.int64), np.zeros(0)
 
     @classmethod
     def from_config(cls, model: Model, config: ViewConfig) -> TextView:
@@ -65,12 +73,16 @@ class TextView(SparseView):
         """Size of the vocabulary."""
         return self.terms
 
-    def learn(self, texts: EncodedTexts) -> None:
+    def learn(self, texts: EncodedTexts, beside: Sequence[View] = ()) -> None:
         """Choose the vocabulary, and weight it by how rare each n-gram is."""
-        found = learn_vocabulary(
-            ((self.ngrams(group), len(group)) for group in texts.groups_of_characters(GROUP_CHARACTERS)), self.limit
-        )
+        groups = texts.groups_of_characters(GROUP_CHARACTERS, MOST_TEXTS)
+        found = learn_vocabulary(((self.ngrams(group), len(group)) for group in groups), self.limit)
         self.keys, self.scale, self.terms = found.keys, found.idf(), len(found.keys)
+
+    def take_common(self, other: TextView) -> None:
+        """Take the most common n-grams of another view, as many as there is room for."""
+        kept = np.sort(np.argsort(other.scale, kind="stable")[: self.limit])  # the idf falls with the frequency
+        self.keys, self.scale, self.terms = other.keys[kept], other.scale[kept], len(kept)
 
     def state(self) -> bytes:
         """What decides the result of `read`, beside the options: the vocabulary."""
@@ -82,7 +94,7 @@ class TextView(SparseView):
 
         parts = [
             count_ngrams(self.keys, self.ngrams(group), len(group))
-            for group in texts.groups_of_characters(GROUP_CHARACTERS)
+            for group in texts.groups_of_characters(GROUP_CHARACTERS, MOST_TEXTS)
         ]
         return Raw(sparse.vstack(parts).tocsr() if len(parts) > 1 else parts[0], np.arange(len(texts)), len(texts))
 

@@ -36,6 +36,7 @@ class TokensView(SparseView):
     """Tokens and n-grams of tokens."""
 
     name = "tokens"
+    of_base = True
     about = "its tokens and n-grams of tokens"
     Options = TokensOptions
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ class Raw(NamedTuple):
 class View(ABC):
     """One way of reading documents. Subclasses say how to read; statistics and scaling are shared by kind."""
 
-    name: ClassVar[str]
+    name: str
     "What a run's config calls it; also the key of its weights."
     sparse: ClassVar[bool]
     "Whether features are a sparse matrix."
@@ -60,8 +60,12 @@ class View(ABC):
     "What it reads of a text, in a few words, for people."
     word_order: ClassVar[bool] = False
     "Whether it matters where in the text a word stands."
+    of_base: ClassVar[bool] = False
+    "Whether it reads the base of the run, and so its tokens."
     learns: ClassVar[bool] = False
     "Whether `learn` must be called before `read`; other views come with what the base has learnt."
+    by_text: ClassVar[bool] = False
+    "Whether a text gets one vector, by `state` alone, and so dearly that the cache keeps the vector of each text."
     Options: ClassVar[type[Any]]
     "A frozen dataclass of what a run's config states about this view."
     terms: int = 0
@@ -92,8 +96,8 @@ class View(ABC):
             options=options,
         )
 
-    def learn(self, texts: EncodedTexts) -> None:  # noqa: B027 (most views have nothing to learn)
-        """Learn from all text at hand, labelled or not."""
+    def learn(self, texts: EncodedTexts, beside: Sequence[View] = ()) -> None:  # noqa: B027 (most have nothing to learn)
+        """Learn from all text at hand, labelled or not; `beside`: views that have learnt from it already."""
 
     def state(self) -> bytes:
         """What was learnt, as far as it decides the result of `read`: for the cache."""

@@ -304,7 +304,7 @@ def test_from_python(files: Path) -> None:
     options = FinetuneOptions(
         labelled=[str(files / "train.csv")],
         out=files / "run",
-        base=files / "base",
+        base=[str(files / "base")],
         freeze="layers",
         epochs=2,
         quiet=True,

@@ -81,7 +81,10 @@ def test_it_learns_and_is_calibrated_out_of_fold(make_base: MakeBase, freeze: An
     assert fitted.valid.accuracy == pytest.approx((shares.argmax(1) == found.examples.truth).mean())
     assert fitted.valid.count == 60
     assert freeze is None or [each.name for each in found.examples.views] == ["bag"]
-    for state in (base.model.state_dict(), fitted.run.model.state_dict()):
+    read = any(each.get("bag") for each in found.settings)
+    assert fitted.run.model.config.empty is not read  # a base that is not read is not carried
+    states = [base.model.state_dict(), *([] if fitted.run.model.config.empty else [fitted.run.model.state_dict()])]
+    for state in states:
         for name, tensor in before.items():
             assert torch.equal(state[name], tensor), name
 

@@ -118,7 +118,7 @@ def test_kernel_and_features_give_the_same(
     wanted, prior = regression_targets(examples.truth, examples.classes, balanced=balanced)
     for most in (30, 29):
         monkeypatch.setattr(linear, "DUAL", most)
-        found.append(fit_targets(examples, settings, wanted, prior, example_weights(examples), 500))
+        found.append(fit_targets(examples, settings, wanted, prior, example_weights(examples)))
     for view in examples.views:
         np.testing.assert_allclose(found[0].weights[view.name], found[1].weights[view.name], atol=1e-3)
     np.testing.assert_allclose(found[0].scores(examples), found[1].scores(examples), atol=1e-3)
@@ -130,7 +130,7 @@ def test_documents_that_do_not_count(make_base: MakeBase) -> None:
     settings = {"power": 2.0, "alpha": 1.0, **ALL}
     wanted, prior = regression_targets(examples.truth, 2, balanced=False)
     weights = (np.arange(24) < 16).astype(np.float64)
-    found = fit_targets(examples, settings, wanted, prior, weights, 300)
+    found = fit_targets(examples, settings, wanted, prior, weights)
     few = examples.take(np.arange(16))
     expected = fit_targets(few, settings, wanted[:16], prior, None)
     np.testing.assert_allclose(found.scores(examples), expected.scores(examples), atol=0.02)

@@ -26,7 +26,7 @@ from rehead.model.config import (
         ({"nhid": 201}, ["nhid=201", "nhead=2", "200", "202"]),
         ({"nhid": 200, "nhead": 3}, ["nhid=198 or 204"]),
         ({"nhid": 201, "nhead": 2, "positions": "rotary"}, ["nhid=200 or 204"]),
-        ({"ntokens": 2**40}, ["1 to 2,147,483,648"]),
+        ({"ntokens": 2**40}, ["0 to 2,147,483,648"]),
         ({"nhid": 7, "nhead": 7}, ["nhid=7", "sinusoidal", "even"]),
         ({"nhid": 6, "nhead": 2, "positions": "rotary"}, ["nhid=6", "nhead=2", "rotary", "even"]),
         ({"nhead": 0}, ["nhead=0", "1", "65,536"]),

@@ -16,7 +16,7 @@ import torch
 from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.targets import targets
-from rehead.model.config import Classifier, preset
+from rehead.model.config import NO_BASE, Classifier, preset
 from rehead.model.model import Model
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import (
@@ -28,10 +28,10 @@ from rehead.runs.scoring import (
 )
 from rehead.use.fill import guess, mask_ids
 from rehead.use.labeller import Labeller
-from rehead.views.characters import CharactersView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.lsa import LsaView
 from rehead.views.text_view import NoOptions
+from rehead.views.words import WordsView
 from tests.model.conftest import miniature
 from tests.use.classifiers import KINDS, TEXTS, classifier
 from tests.use.conftest import trained
@@ -126,9 +126,9 @@ def test_lsa_with_one_kind_of_ngrams_alone(only: str) -> None:
     run = text_classifier("lsa")
     model = Model(run.model.config)
     view = LsaView(model, NoOptions())
-    if only == "words":
-        view.leave_out(CharactersView)
-    view.learn(EncodedTexts(texts))
+    words = WordsView(model, NoOptions())
+    words.learn(EncodedTexts(texts))
+    view.learn(EncodedTexts(texts), [words] if only == "words" else ())
     view.fit(view.read(EncodedTexts(texts)))
     assert [bool(kind.terms) for kind in view.kinds] == [only == "words", only == "characters"]
     model.replace_head(Classifier(classes=3, views=(view.config(),)))
@@ -271,6 +271,17 @@ def test_the_folder_of_a_classifier_that_reads_text_needs_nothing_of_us_either(k
     assert main(["export", str(tmp_path / "run"), "--out", str(out), "--overwrite"]) == 0
     assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
     assert not any(name in (out / "README.md").read_text(encoding="utf-8") for name in OF_TEXT)
+
+
+def test_a_classifier_without_a_base_is_exported(tmp_path: Path) -> None:
+    """One that reads only the text itself carries no base, but the tokenizer that programs expect."""
+    whole = text_classifier("lsa")
+    model = Model(NO_BASE, whole.model.head_config)
+    model.head = whole.model.head
+    run = Run(model.eval(), whole.tokenizer, whole.labels)
+    assert export_run(run, tmp_path / "out").difference < 1e-5
+    given = [list(each["probabilities"].values()) for each in alone(tmp_path / "out", "a great film", "a dull one")]
+    assert given == pytest.approx(class_probabilities(whole, ["a great film", "a dull one"]), abs=1e-4)
 
 
 def test_the_program_can_be_imported_from_elsewhere(tmp_path: Path) -> None:

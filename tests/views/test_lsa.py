@@ -11,6 +11,7 @@ from rehead.views import lsa
 from rehead.views.encoded import EncodedTexts
 from rehead.views.lsa import LsaView, principal_directions
 from rehead.views.text_view import NoOptions
+from rehead.views.words import WordsView
 from tests.finetune.sets import reviews
 from tests.model.conftest import miniature
 from tests.use.text_classifiers import SCRIPTS, learn_views
@@ -64,13 +65,34 @@ def test_it_is_the_same_every_time_and_signs_are_fixed() -> None:
     np.testing.assert_allclose(np.abs(flipped.T @ first).diagonal(), 1, atol=1e-3)
 
 
-def test_of_much_text_a_sample_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lsa, "ENTRIES", 200)
-    matrix = sparse.csr_matrix(SPARSE.astype(np.float32))
-    assert matrix.nnz > 200
-    found = principal_directions(matrix, 6)
-    np.testing.assert_array_equal(found, principal_directions(matrix, 6))
-    np.testing.assert_allclose(found.T @ found, np.eye(6), atol=1e-4)
+def test_of_much_text_a_sample_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many documents as it takes, drawn at random and always the same."""
+    texts = reviews(200).texts
+    whole = view(texts)
+    monkeypatch.setattr(lsa, "SAMPLED", 10)
+    monkeypatch.setattr(lsa, "ENTRIES", 3_000)
+    first, second = view(texts), view(texts)
+    np.testing.assert_array_equal(first.table, second.table)
+    each = sum(kind.read(EncodedTexts(texts)).matrix.nnz for kind in whole.kinds) / len(texts)
+    rows = first._sample(EncodedTexts(texts)).shape[0]
+    assert 0.7 * 3_000 / each < rows < 1.5 * 3_000 / each < len(texts)
+
+
+def test_ngrams_are_those_of_the_views_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lsa._Words, "limit", 30)
+    texts = reviews(80).texts
+    model = Model(miniature("bag"))
+    words = WordsView(model, NoOptions())
+    words.learn(EncodedTexts(texts))
+    made = LsaView(model, NoOptions())
+    made.learn(EncodedTexts(texts), [words])
+    own, others = made.kinds
+    assert others.terms == 0  # no view of characters stands beside it
+    alone = lsa._Words(model, NoOptions())
+    alone.learn(EncodedTexts(texts))
+    assert own.terms == alone.terms == 30 < words.terms
+    np.testing.assert_array_equal(own.keys, alone.keys)
+    np.testing.assert_allclose(own.scale, alone.scale)
 
 
 def view(texts: list[str]) -> LsaView:

@@ -21,6 +21,12 @@ from rehead.finetune.splits import class_sizes, folds, max_folds, split
 from rehead.finetune.targets import targets
 from rehead.runs.run import Run
 from rehead.text.documents import LabelledData
+from rehead.text.order import shuffled
+from rehead.text.random_streams import Stream
+from rehead.views import brought_views
+from rehead.views.brought import BroughtView
+from rehead.views.cache import read_cached
+from rehead.views.encoded import EncodedTexts
 from rehead.views.learnt import learnt_views
 from rehead.views.view import View
 
@@ -35,6 +41,9 @@ MOST_FOLDS = 10
 SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
 ENOUGH = 2_000  # unlabelled texts, from which on views learn from these alone: the same for every set of examples
 HELD_OUT = 0.1  # share that judges the candidates then
+STATISTICS = 2_000  # texts that the mean and covariance of a base that others pretrained are of, if there are as many
+MAX_WORK = 2e13  # multiply-adds of an encoder that reads unlabelled text: five to ten minutes on two cores
+CHARACTERS = 4  # of a token, about
 
 
 @dataclass
@@ -50,18 +59,30 @@ class Task:
     folds: Folds
     """For each fold, the examples outside and those in it: what candidates are judged by. One held-out tenth, if there
     are many examples; empty if nothing can be cross-validated."""
+    tried: list[Candidate] = field(default_factory=list)
+    "Linear classifiers that were judged on the way, for what each view is worth alone."
+    quiet: bool = True
+    "Whether no progress is shown where reading the texts takes long."
 
     @classmethod
-    def make(cls, train: LabelledData, base: Run, options: FitOptions, unlabelled: Sequence[str] | None) -> Task:
+    def make(
+        cls,
+        train: LabelledData,
+        base: Run,
+        options: FitOptions,
+        unlabelled: Sequence[str] | None,
+        *,
+        quiet: bool = True,
+    ) -> Task:
         """Choose the folds."""
-        if base.tokenizer is None:
+        if base.tokenizer is None and not base.model.config.empty:
             raise UserError("fine-tuning needs a run with a tokenizer to start from.")
         judged = []
         if (count := fold_count(train)) >= 2:
             many = len(train) > SEARCHED
             judged = [split(train, HELD_OUT, options.seed)] if many else folds(train, count, options.seed)
         truth = targets(train, train.names, multilabel=train.multilabel)
-        return cls(train, base, options, unlabelled, truth, judged)
+        return cls(train, base, options, unlabelled, truth, judged, quiet=quiet)
 
     @functools.cached_property
     def text_views(self) -> list[View]:
@@ -70,6 +91,18 @@ class Task:
         enough = len(unlabelled) >= max(ENOUGH, 5 * len(self.train))
         texts = unlabelled if enough else list(dict.fromkeys([*self.train.texts, *unlabelled]))
         return learnt_views(self.base.model, texts)
+
+    @functools.cached_property
+    def brought_views(self) -> Sequence[View]:
+        """The views of bases that others pretrained, with the statistics of labelled and some unlabelled text."""
+        views = brought_views(self.base.model)
+        unlabelled = list(self.unlabelled or ())
+        count = min(max(0, STATISTICS - len(self.train)), affordable(unlabelled, views))
+        more = sample(unlabelled, count, self.options.seed)
+        texts = list(dict.fromkeys([*self.train.texts, *more]))
+        for view in views:
+            view.learn_statistics(read_cached(view, EncodedTexts(texts), None, quiet=self.quiet))
+        return views
 
     @property
     def balanced(self) -> bool:
@@ -119,6 +152,28 @@ class Candidate:
         return float(
             selection_losses(self.logits[known], self.examples.truth[known], balanced=self.balanced_loss).mean()
         )
+
+
+def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
+    """Draw at most so many texts; they stay in their order."""
+    if len(texts) <= count:
+        return texts
+    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
+    return [texts[int(each)] for each in chosen]
+
+
+def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
+    """Say how many of these texts encoders can read without taking too long: all, if there are no encoders.
+
+    The bound is one of work, not of time, so that the same data gives the same classifier everywhere.
+    """
+    count = len(texts)
+    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
+    for view in views:
+        if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
+            per_text = engine.work * max(1.0, min(tokens, engine.max_length or tokens))
+            count = min(count, int(MAX_WORK / per_text))
+    return count
 
 
 def fold_count(data: LabelledData) -> int:

@@ -66,8 +66,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
     config = task.base.model.config
     check_length(config, task.options.length)
     beside = task.options.freeze is None  # and not with `freeze="base"`, which asks for the vectors alone
-    names = config.views if config.reads == "layers" else (config.reads,)
-    found = [search_views(task, str(name), beside=beside) for name in reversed(names)]
+    names = config.views if config.reads == "layers" else (None if config.empty else config.reads,)
+    found = [search_views(task, name, beside=beside) for name in reversed(names)]
     if len(found) == 1 or not task.folds:
         return found[0]
     layers, bag = found
@@ -85,13 +85,19 @@ def propose(task: Task, best: Candidate | None) -> Candidate:
     return chosen
 
 
-def search_views(task: Task, name: str, *, beside: bool) -> Candidate:
-    """Search for the best linear classifier on one neural view, with the views of the text beside it or without."""
+def search_views(task: Task, name: str | None, *, beside: bool) -> Candidate:
+    """Search for the best linear classifier on one neural view, if the base has any, with other views beside it.
+
+    These are the views of brought bases and, if `beside`, those of the text itself.
+    """
     options, base = task.options, task.base
-    view = neural_view(base.model, name, max_length=options.length, long=options.long or "windows")
-    views: list[View] = [view, *(task.text_views if beside else ())]
+    views: list[View] = [*task.brought_views, *(task.text_views if beside else ())]
+    if name is not None:
+        views.insert(0, neural_view(base.model, name, max_length=options.length, long=options.long or "windows"))
     classes = len(task.train.names)
-    examples = read_examples(base, views, task.train.texts, task.truth, classes, balanced=task.balanced)
+    examples = read_examples(
+        base, views, task.train.texts, task.truth, classes, balanced=task.balanced, quiet=task.quiet
+    )
     if not task.folds:
         even = {**START, "temperature": TEMPERATURE, **{each.name: 1.0 for each in views}}
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
@@ -115,6 +121,9 @@ def search(task: Task, examples: Examples) -> list[Candidate]:
     weights = [{**sparse, **dict.fromkeys(dense, each)} for each in BESIDE] if sparse else [dict.fromkeys(dense, 1.0)]
     first, *others = MANY_ALPHAS
     tried = [_held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in weights]
+    if task.base.model.brought:  # what each is worth alone
+        alone = [{view.name: 1.0, "alpha": first, "hinge": 1.0} for view in examples.views]
+        tried += [_held_out(task, examples, {**START, **each}) for each in alone]
     chosen = min(tried, key=lambda each: each.loss).settings[0]
     tried += [_held_out(task, examples, {**chosen, "alpha": alpha}) for alpha in others]
     return equally_good(tried)[:2]
@@ -206,7 +215,8 @@ def judged(task: Task, examples: Examples, settings: Settings, scores: Floats, p
     """Make a candidate of settings and its out-of-fold regression scores, by the temperature that suits these best."""
     known = ~np.isnan(scores[:, 0])
     heat = find_temperature(scores[known], examples.truth[known], offset=prior, balanced=examples.balanced)
-    return _candidate(task, examples, {**settings, "temperature": heat}, scores / heat + prior)
+    task.tried.append(_candidate(task, examples, {**settings, "temperature": heat}, scores / heat + prior))
+    return task.tried[-1]
 
 
 def _held_out(task: Task, examples: Examples, settings: Settings) -> Candidate:

@@ -43,6 +43,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     if best.name == "self-training":  # the student would have to be fitted again, beside a base that moves
         return "self-training was kept"
     frozen, examples = best, best.examples
+    if task.base.model.config.empty:
+        return "there is no base of its own to fine-tune"
     layers = "layers" in examples.features
     if not layers and len(task.train) > MANY_EXAMPLES:
         return f"without layers it gains nothing with more than {MANY_EXAMPLES:,} examples"
@@ -100,3 +102,4 @@ def _add_other_views(run: Run, frozen: Run, share: float) -> None:
         head.views[view.name] = part
     head.config = dataclasses.replace(head.config, views=(*head.config.views, *views))
     run.model.head_config = head.config
+    run.model.brought = frozen.model.brought

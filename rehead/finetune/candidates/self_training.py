@@ -18,18 +18,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses, probabilities
-from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.candidates.candidate import Candidate, Task, affordable, sample
 from rehead.finetune.examples import Examples, read_unlabelled
-from rehead.finetune.linear import LinearClassifier, Settings, fit_targets, mean_classifier, regression_targets
+from rehead.finetune.linear import LinearClassifier, mean_classifier, regression_targets
+from rehead.finetune.ridge import Block, Features, solve
 from rehead.runs.run import Run
-from rehead.text.order import shuffled
-from rehead.text.random_streams import Stream
 from rehead.views.view import View
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ MAX_DOCUMENTS = 30_000  # unlabelled ones that are read
 LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
 SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
 MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
-ALPHAS = (1.0, 3.0, 10.0)  # of the student: what suits questions is too little for reviews, so three are averaged
-STEPS = 15  # of conjugate gradients: pseudo-labels are not worth fitting to the last digit
+ALPHAS = (10.0, 3.0, 1.0)  # of the student: what suits questions is too little for reviews, so three are averaged
+STEPS = (8, 4)  # of conjugate gradients, from nothing and from a similar student: guesses are not worth more
 ROUNDS = 2
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the student's scores beside the teacher's
 MARGIN = -0.5  # standard errors by which it may seem worse: it helped on every kind of text
@@ -60,7 +60,11 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
     if len(new) < len(task.train):
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
-    unlabelled = read_unlabelled(task.base, examples, sample(new, MAX_DOCUMENTS, task.options.seed))
+    count = min(MAX_DOCUMENTS, affordable(new, examples.views))
+    if count < len(task.train):
+        return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
+    some = sample(new, count, task.options.seed)
+    unlabelled = read_unlabelled(task.base, examples, some, quiet=task.quiet)
     folds = task.folds[: FOLDS[len(examples) >= MANY]]
     trainer = StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
@@ -82,23 +86,18 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
 
 
-def sample(texts: Sequence[str], count: int, seed: int) -> Sequence[str]:
-    """Draw at most so many texts; they stay in their order."""
-    if len(texts) <= count:
-        return texts
-    chosen = np.sort(shuffled(np.arange(count), len(texts), seed, Stream.UNLABELLED))
-    return [texts[int(each)] for each in chosen]
-
-
 class StudentTrainer:
     """Labelled and unlabelled documents together, as a student reads them."""
 
     def __init__(self, examples: Examples, unlabelled: Examples, views: Sequence[View]) -> None:
-        self.examples, self.unlabelled = examples, unlabelled
-        features = {view.name: _stacked(examples.features[view.name], unlabelled.features[view.name]) for view in views}
-        self.together = dataclasses.replace(examples, features=features, views=views)
-        self.present = {name: (each > 0).astype(np.float64).T.tocsr() for name, each in features.items()}
-        self.settings: Settings = {"power": 1.0, **{view.name: 1.0 for view in views}}
+        from scipy import sparse
+
+        self.examples, self.unlabelled, self.views = examples, unlabelled, views
+        share = len(views) ** -0.5  # views count the same
+        stacked = [sparse.vstack((examples.features[each.name], unlabelled.features[each.name])) for each in views]
+        self.features = Features([share * each.tocsr() for each in stacked])
+        [self.block] = self.features.parts
+        self.widths = [each.shape[1] for each in stacked]
 
     def teach(self, teacher: LinearClassifier, known: Ints) -> LinearClassifier:
         """Fit a student to what a teacher, fitted to the examples `known`, says of unlabelled text.
@@ -115,60 +114,79 @@ class StudentTrainer:
         said = teacher.scores(self.unlabelled)
         if multilabel and examples.balanced:  # as it would say it of labels at their own shares
             said, bias = said + prior, bias + prior
-        scores = said
+        scores, student = said, torch.zeros(0)
         size = score_size(said, multilabel=multilabel)
+        solved: list[torch.Tensor] = []
         for _ in range(ROUNDS):
             soft = regression_of(sharpened(scores, prior, multilabel=multilabel), prior, multilabel=multilabel)
-            fitted = [widened(each, examples) for each in self._fit(np.concatenate((labels, soft)), prior, weights)]
-            factors = []
-            for each in fitted:
-                whole = score_size(each.scores(self.unlabelled), multilabel=multilabel)
+            goal = np.concatenate((labels, soft))
+            scale = uneven_scale(self.block, self.widths, goal, weights)
+            solved = self._solve(scale, goal, weights, solved)
+            made = [scale * each for each in solved]  # weights of the features as they are: (W + 1, K)
+            for each in made:
+                each[-1] = 0.0  # no bias
+                whole = score_size(self._scores(each), multilabel=multilabel)
                 factor = np.where(whole > 1e-6, size / np.maximum(whole, 1e-6), 0.0)  # 0: it knows no n-gram of these
-                factors.append(np.broadcast_to(factor / len(fitted), len(prior)))
-            student = mean_classifier(fitted, factors)
-            scores = (said + student.scores(self.unlabelled) + bias) / 2
-        return student
+                each *= torch.as_tensor(factor / len(made), dtype=torch.float32)
+            student = torch.stack(made).sum(0)
+            scores = (said + self._scores(student) + bias) / 2
+        return self._classifier(student)
 
-    def _fit(self, targets: Floats, prior: Floats, weights: Floats) -> list[LinearClassifier]:
-        """Fit students, their features scaled by how unevenly they occur in the classes that they are told."""
-        scales = {
-            name: uneven_scale(self.present[name], each, targets, weights)
-            for name, each in self.together.features.items()
-        }
-        scaled = {name: each @ sparse_diagonal(scales[name]) for name, each in self.together.features.items()}
-        together = dataclasses.replace(self.together, features=scaled)
-        found = []
-        for alpha in ALPHAS:
-            fitted = fit_targets(together, {**self.settings, "alpha": alpha}, targets, prior, weights, STEPS)
-            for name, columns in fitted.columns.items():
-                fitted.weights[name] = fitted.weights[name] * scales[name][columns]
-            found.append(fitted)
+    def _scores(self, weights: torch.Tensor) -> Floats:
+        """Score the unlabelled documents by weights (W + 1, K)."""
+        found: Floats = self.features.down(weights)[len(self.examples) :].double().numpy()
         return found
 
+    def _solve(
+        self, scale: torch.Tensor, targets: Floats, weights: Floats, before: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Fit a student with each alpha, the features scaled: (W + 1, K).
 
-def uneven_scale(present: Any, features: Any, targets: Floats, weights: Floats) -> Floats:  # noqa: ANN401 (sparse)
-    """Measure how unevenly each feature occurs in the classes: (W,), its mean square over all occurrences 1.
+        Each starts from that of the round before, or else from the one with the alpha before.
+        """
+        features = self.features.scaled(scale)
+        y, d = torch.from_numpy(targets).float(), torch.from_numpy(weights).float()[:, None]
+        solved: list[torch.Tensor] = []
+        for place, alpha in enumerate(ALPHAS):
+            start = [*before[place : place + 1], *solved[-1:], None][0]
+            solved.append(solve(features, y, d, alpha, STEPS[start is not None], start))
+        return solved
+
+    def _classifier(self, weights: torch.Tensor) -> LinearClassifier:
+        """Make a classifier of weights (W + 1, K); views that a student does not read have none."""
+        parts = torch.split(weights[:-1], self.widths)
+        share = len(self.views) ** -0.5
+        own = {view.name: share * part.double().numpy().T for view, part in zip(self.views, parts, strict=True)}
+        columns = {view.name: np.arange(view.columns) for view in self.views}
+        for view in self.examples.views:
+            if view.name not in own:
+                own[view.name] = np.zeros((self.examples.classes, view.columns))
+        ordered = {view.name: own[view.name] for view in self.examples.views}
+        return LinearClassifier(ordered, columns, np.zeros(self.examples.classes))
+
+
+def uneven_scale(block: Block, widths: Sequence[int], targets: Floats, weights: Floats) -> torch.Tensor:
+    """Measure how unevenly each feature occurs in the classes: (W + 1, 1), the last for the constant.
 
     As naive Bayes does, by the logarithm of the ratio of a feature's shares in a class and in all others, in root mean
-    square over the classes; documents belong to classes by as much as the targets say.
+    square over the classes; documents belong to classes by as much as the targets say. Views have `widths` columns; in
+    each, the mean square over all occurrences is 1.
     """
     low, high = targets[weights > 0].min(0), targets[weights > 0].max(0)
     inside = weights[:, None] * (targets - low) / np.maximum(high - low, 1e-12)  # (N, K)
-    found = present @ inside + 1  # (W, K)
-    others = np.maximum((present @ weights)[:, None] + 2 - found, 1e-6)
-    ratio = np.log(found / found.sum(0)) - np.log(others / others.sum(0))
-    scale: Floats = np.sqrt((ratio**2).mean(1))
-    occurring = np.bincount(features.indices, features.data**2, features.shape[1])
-    mean = float((occurring * scale**2).sum() / max(occurring.sum(), 1e-12))
-    normalised: Floats = scale / max(mean**0.5, 1e-12)
-    return normalised
-
-
-def sparse_diagonal(values: Floats) -> Any:  # noqa: ANN401 (a sparse matrix of scipy's)
-    """A diagonal matrix."""
-    from scipy import sparse
-
-    return sparse.diags(values).tocsr()
+    counted = block.occurrences(torch.from_numpy(np.column_stack((inside, weights))).float()).double().numpy() + 1
+    found, total = counted[:, :-1], counted[:, -1:]  # (W, K), (W, 1)
+    others = np.maximum(total + 1 - found, 1e-6)
+    spread = block.squares(torch.ones(len(weights))).double().numpy()  # of all occurrences
+    scale, begin = np.ones(len(found) + 1), 0
+    for width in widths:
+        some = slice(begin, begin + width)
+        ratio = np.log(found[some] / found[some].sum(0)) - np.log(others[some] / others[some].sum(0))
+        square = (ratio**2).mean(1)
+        mean = float((spread[some] * square).sum() / max(spread[some].sum(), 1e-12))
+        scale[some] = np.sqrt(square / max(mean, 1e-24))
+        begin += width
+    return torch.from_numpy(scale).float()[:, None]
 
 
 def sharpened(scores: Floats, prior: Floats, *, multilabel: bool) -> Floats:
@@ -189,24 +207,6 @@ def regression_of(guess: Floats, prior: Floats, *, multilabel: bool) -> Floats:
         found: Floats = (guess - share) / (share * (1 - share))
         return found
     return guess - np.exp(prior)
-
-
-def widened(linear: LinearClassifier, examples: Examples) -> LinearClassifier:
-    """Give a classifier of some views weights of zero for the others."""
-    weights, columns = dict(linear.weights), dict(linear.columns)
-    for view in examples.views:
-        if view.name not in weights:
-            weights[view.name] = np.zeros((examples.classes, 0 if view.sparse else view.columns))
-            if view.sparse:
-                columns[view.name] = np.zeros(0, np.int64)
-    ordered = {view.name: weights[view.name] for view in examples.views}
-    return LinearClassifier(ordered, columns, np.zeros_like(linear.bias))
-
-
-def _stacked(above: Any, below: Any) -> Any:  # noqa: ANN401 (arrays or sparse matrices)
-    from scipy import sparse
-
-    return np.concatenate((above, below)) if isinstance(above, np.ndarray) else sparse.vstack((above, below)).tocsr()
 
 
 def score_size(scores: Floats, *, multilabel: bool = False) -> Floats:

@@ -79,6 +79,11 @@ class Exported:
 
 def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = False) -> Exported:
     """Export a run to ONNX, into a self-contained folder."""
+    if run.model.brought:
+        raise UserError(
+            f"this classifier reads {next(iter(run.model.brought))}, a base that others pretrained, which cannot be "
+            "exported yet. Fine-tune one from your own base alone, or serve this one (rehead serve)."
+        )
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
@@ -262,4 +267,6 @@ def text_inputs(text: EncodedTexts, vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _random_inputs(run: Run) -> Sequence[Ints]:
     random = np.random.RandomState(0)
-    return [random.randint(0, run.model.config.ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]
+    assert run.tokenizer is not None  # noqa: S101 (checked by the caller)
+    ntokens = run.model.config.ntokens or run.tokenizer.vocab_size  # a classifier on words alone has no base
+    return [random.randint(0, ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]

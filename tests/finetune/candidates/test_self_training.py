@@ -24,10 +24,9 @@ from rehead.finetune.candidates.self_training import (
     sample,
     score_size,
     sharpened,
-    widened,
 )
 from rehead.finetune.examples import Examples, read_unlabelled
-from rehead.finetune.linear import LinearClassifier, fit, regression_targets
+from rehead.finetune.linear import fit, regression_targets
 from rehead.finetune.options import FitOptions
 from rehead.finetune.ridge import BIAS
 from rehead.runs.scoring import class_logits
@@ -92,7 +91,7 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
 ) -> None:
     """Of some of the examples, and twice: the second time it is taught by the mean of both."""
     monkeypatch.setattr(ridge, "TOLERANCE", 1e-7)
-    monkeypatch.setattr(self_training, "STEPS", 300)
+    monkeypatch.setattr(self_training, "STEPS", (300, 300))
     several, balanced = "multilabel" in kind, "balanced" in kind
     names = KINDS[kind != "two"]
     data = multilabel(48) if several else reviews(36, names=names)
@@ -131,10 +130,10 @@ def test_few_steps_are_near_enough(make_base: MakeBase, monkeypatch: pytest.Monk
     trainer, everything = trainer_of(best.examples, unlabelled), np.arange(36)
     teacher = best.fit(best.examples)
     quick = trainer.teach(teacher, everything).scores(unlabelled)
-    monkeypatch.setattr(self_training, "STEPS", 300)
+    monkeypatch.setattr(self_training, "STEPS", (300, 300))
     monkeypatch.setattr(ridge, "TOLERANCE", 1e-7)
     exact = trainer.teach(teacher, everything).scores(unlabelled)
-    assert np.abs(quick - exact).max() < 0.05 * np.abs(exact).max()
+    assert np.abs(quick - exact).max() < 0.1 * np.abs(exact).max()
 
 
 def test_shares_of_classes_are_moved_half_way() -> None:
@@ -178,17 +177,6 @@ def test_certain_probabilities_are_regressed_on_as_labels_are(balanced: bool) ->
 def test_score_size() -> None:
     assert score_size(np.array([[1.0, -1.0], [4.0, 2.0]])) == 1.0
     np.testing.assert_allclose(score_size(np.array([[1.0, -5.0], [3.0, 1.0]]), multilabel=True), [1.0, 3.0])
-
-
-def test_a_student_has_no_weights_for_what_it_does_not_read(make_base: MakeBase) -> None:
-    _, best, unlabelled = read(make_base, reviews(24), reviews(20, 4).texts)
-    examples = best.examples
-    linear = LinearClassifier({"words": np.ones((2, 3))}, {"words": np.array([0, 4, 7])}, np.array([1.0, 2.0]))
-    found = widened(linear, examples)
-    assert list(found.weights) == [view.name for view in examples.views]
-    assert set(found.columns) == {"words", "characters"}
-    assert not found.bias.any()
-    np.testing.assert_allclose(found.scores(unlabelled), linear.view_scores(unlabelled, "words"))
 
 
 @pytest.mark.parametrize("kind", ["single", "multilabel"])

@@ -239,3 +239,19 @@ def test_a_failure_is_one_line_for_the_client_and_a_place_for_the_log(caplog: py
         assert server.post("/classify", {"text": "fine"})[0] == 200
     assert "secret" not in caplog.text
     assert caplog.text.count("internal error: ValueError at") == 1
+
+
+def test_a_classifier_on_an_encoder_that_others_pretrained(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from rehead.finetune.fit import fit_classifier
+    from rehead.finetune.options import FitOptions
+    from rehead.runs.run import bring
+    from tests.bases.tiny import make_encoder
+    from tests.finetune.sets import reviews
+
+    base = bring(make_encoder(tmp_path / "tiny"))
+    run = fit_classifier(reviews(30), None, base=base, options=FitOptions(freeze="base")).run
+    with running(run) as server:
+        assert server.post("/classify", {"texts": TEXTS}) == (200, {"results": expected(run, TEXTS)})
+        status, found = server.post("/explain", {"text": "the film was good"})
+        assert (status, len(found["words"])) == (200, 4)

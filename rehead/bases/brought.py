@@ -1,0 +1,90 @@
+"""`Brought`: a base that others pretrained, as files with their digests; and the engine that reads texts by it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Engine(Protocol):
+    """What turns texts into vectors. Loading one checks all that it reads."""
+
+    width: int
+    "Number of values of a vector."
+    parameters: int
+    "Number of all parameters."
+    work: int
+    "Multiply-adds per token, about; 0 where it is next to nothing."
+    max_length: int | None
+    "Tokens of a text that are read; None: all."
+
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
+        """Encode texts: (N, W). `progress` is called with the number of texts of each batch."""
+
+
+@dataclass
+class Brought:
+    """A base that others pretrained, on disk."""
+
+    name: str
+    "The view that reads it: encoder:NAME or static:NAME."
+    root: Path
+    "The directory of its files."
+    files: Mapping[str, str]
+    "Path inside the directory → SHA-256."
+    source: str
+    "Where it came from, as the user said it."
+    license: str | None = None
+    "What its own README states."
+    linked: bool = False
+    "Whether a run refers to these files where they are, instead of carrying them."
+    holder: object = None
+    "Keeps a temporary directory alive, for tables that were converted."
+    _engine: Engine | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def kind(self) -> str:
+        """The view: encoder or static."""
+        return self.name.partition(":")[0]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the names and contents of all files."""
+        return hashlib.sha256(json.dumps(dict(self.files), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def engine(self) -> Engine:
+        """What encodes texts, loaded when it is first needed."""
+        if self._engine is None:
+            self._engine = _open(self.kind, self.root)
+        return self._engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle refers to the files where they are; the engine is loaded again."""
+        return {**self.__dict__, "_engine": None, "holder": None}
+
+    def __deepcopy__(self, memo: object) -> Brought:
+        return self  # nothing here changes
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it for the details of a run."""
+        facts = {"view": self.name, "source": self.source, "digest": self.digest, "license": self.license}
+        return facts | {"parameters": self.engine.parameters, "max_length": self.engine.max_length}
+
+
+def _open(kind: str, root: Path) -> Engine:
+    if kind == "encoder":
+        from rehead.bases.encoder import Encoder
+
+        return Encoder(root)
+    from rehead.bases.static import StaticTable
+
+    return StaticTable(root)

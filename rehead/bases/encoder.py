@@ -1,0 +1,261 @@
+"""A Transformer in Hugging Face's format: texts in, one vector each out, as sentence-transformers documents it.
+
+    tokens → hidden states (transformers' AutoModel) → pooling → Dense and Normalize, where modules.json has them
+
+Without a modules.json, hidden states are averaged. Texts are sorted by length and put into batches of about as many
+tokens, so that hardly anything is padding; the order of the result is that of the texts. This module is the engine: all
+that the rest of the package asks of it is `Engine` (`rehead.bases.brought`).
+
+Shapes: N texts, B texts of a batch, T tokens, H hidden width, W values of a vector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rehead.bases.files import CONFIG, MODULES, SENTENCE, fields_of, inside, sentence_modules
+from rehead.bases.pooling import POOLINGS, pool
+from rehead.bases.tensors import read_tensors
+from rehead.errors import UserError, short_repr
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BATCH_TOKENS = 4_096  # of a batch: on a CPU the activations stay in its cache
+UNLIMITED = 1_000_000  # tokens: what tokenizers say that state no maximum
+Step = Callable[[Tensor], Tensor]
+
+
+class Encoder:
+    """An encoder that is loaded, and does not change."""
+
+    def __init__(self, root: Path) -> None:
+        transformers = import_transformers()
+        modules = sentence_modules(root) if (root / MODULES).exists() else [("Transformer", "")]
+        if modules[0][0] != "Transformer":
+            raise UserError(
+                f"{root / MODULES}: begins with {modules[0][0]}, not with a Transformer. It cannot be read."
+            )
+        self.root, home = root, root / modules[0][1]
+        stated = next((fields_of(home, name) for name in SENTENCE[1:] if (home / name).exists()), {})
+        self.lowercase = bool(stated.get("do_lower_case"))
+        with _quietly(transformers):
+            self.model: Any = _load_model(home, transformers)
+            self.tokenizer = _load_tokenizer(home, transformers)
+        config = self.model.config
+        self.max_length: int | None = _max_length(stated.get("max_seq_length"), self.tokenizer, self.model)
+        pad = self.tokenizer.pad_token_id
+        self.pad = next((int(each) for each in (pad, getattr(config, "pad_token_id", None)) if each is not None), 0)
+        self._lock = threading.Lock()  # a tokenizer without a Rust core may not be used by two threads
+        self._inner = getattr(self.tokenizer, "backend_tokenizer", None)
+        if self._inner is not None:
+            self._inner.no_padding()
+            self._inner.no_truncation()
+            if self.max_length is not None:
+                self._inner.enable_truncation(self.max_length)
+        self.prompt = _default_prompt(root)
+        self.poolings: tuple[str, ...] = ("mean",)
+        self.skipped = 0  # tokens of the prompt that are not pooled
+        self.steps: list[Step] = []
+        width = int(config.hidden_size)
+        for name, folder in modules[1:]:
+            if name == "Pooling":
+                self.poolings, include = _read_pooling(root, folder)
+                width *= len(self.poolings)
+                self.skipped = 0 if include or not self.prompt else self._prompt_length()
+            elif name == "Normalize":
+                self.steps.append(lambda vectors: F.normalize(vectors, dim=1))
+            elif name == "Dense":
+                step, width = _read_dense(root, folder, width)
+                self.steps.append(step)
+            else:
+                raise UserError(
+                    f"{root / MODULES}: the module {name} is not known. Known: Transformer, Pooling, Normalize, Dense."
+                )
+        self.width = width
+        self.parameters = sum(each.numel() for each in self.model.parameters())
+        embeddings = self.model.get_input_embeddings()
+        self.work = self.parameters - (0 if embeddings is None else embeddings.weight.numel())
+
+    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
+        """Encode texts: (N, W)."""
+        ids = self.token_ids(texts)
+        vectors = np.zeros((len(ids), self.width), np.float32)
+        for members in batches([len(each) for each in ids], BATCH_TOKENS):
+            vectors[members] = self.vectors_of([ids[place] for place in members]).numpy()
+            progress(len(members))
+        return vectors
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokenize texts, special tokens included, cut to the maximum length."""
+        given = [self.prompt + text.strip() for text in texts]
+        if self.lowercase:
+            given = [text.lower() for text in given]
+        if self._inner is not None:
+            return [each.ids for each in self._inner.encode_batch_fast(given, add_special_tokens=True)]
+        with self._lock:
+            cut = {} if self.max_length is None else {"truncation": True, "max_length": self.max_length}
+            found: list[list[int]] = self.tokenizer(given, padding=False, **cut)["input_ids"]
+            return found
+
+    def vectors_of(self, ids: Sequence[Sequence[int]]) -> Tensor:
+        """Encode token ids of about the same length as one batch: (B, W)."""
+        longest = max(1, *map(len, ids))
+        rows = torch.full((len(ids), longest), self.pad, dtype=torch.int64)
+        keep = torch.zeros(len(ids), longest, dtype=torch.bool)
+        for row, each in enumerate(ids):
+            rows[row, : len(each)] = torch.tensor(each, dtype=torch.int64)
+            keep[row, : max(1, len(each))] = True  # a text without tokens is one of padding: there is always a vector
+        with torch.inference_mode():
+            hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
+            pooled = keep
+            if self.skipped:
+                pooled = keep & (torch.arange(longest) >= self.skipped)
+                pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
+            vectors = pool(hidden.float(), pooled, self.poolings)
+            for step in self.steps:
+                vectors = step(vectors)
+        return vectors.clone()
+
+    def _prompt_length(self) -> int:
+        """Count the tokens of the prompt, the special one at its end left out."""
+        ids = self.tokenizer(self.prompt)["input_ids"]
+        return len(ids) - int(bool(ids) and ids[-1] in self.tokenizer.all_special_ids)
+
+
+def batches(lengths: Sequence[int], tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Put texts of about the same length together, the longest first, so that a batch has about so many tokens."""
+    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
+    begin = 0
+    while begin < len(order):
+        count = max(1, tokens // max(1, lengths[order[begin]]))
+        yield order[begin : begin + count]
+        begin += count
+
+
+def import_transformers() -> Any:  # noqa: ANN401 (a module without types)
+    """Import transformers, an optional package."""
+    try:
+        import transformers
+    except ImportError:
+        raise UserError("reading an encoder needs transformers: pip install 'rehead[hub]'.") from None
+    return transformers
+
+
+def _load_model(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+    try:
+        model, report = transformers.AutoModel.from_pretrained(
+            str(home),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
+        raise UserError(f"{home}: transformers cannot load it: {short_repr(str(error))}") from error
+    if getattr(model.config, "is_encoder_decoder", False):
+        model = model.get_encoder()
+    # A pooler that the checkpoint does not have would be random; it is not read.
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name.split("."))
+    wrong = missing or sorted(str(each) for each in report.get("mismatched_keys", ()))
+    if wrong:
+        raise UserError(
+            f"{home}: {short_repr(wrong[0])} is missing from the weights, or of another shape than {CONFIG} says. "
+            "Copy the whole directory again."
+        )
+    if sick := next((name for name, each in model.named_parameters() if not each.isfinite().all()), None):
+        raise UserError(f"{home}: {sick} holds NaN or infinity.")
+    if not isinstance(getattr(model.config, "hidden_size", None), int):
+        raise UserError(f"{home / CONFIG}: no hidden_size: not a model of text.")
+    return model.eval().requires_grad_(False)
+
+
+def _load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+    try:
+        return transformers.AutoTokenizer.from_pretrained(str(home), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
+        raise UserError(f"{home}: transformers cannot load its tokenizer: {short_repr(str(error))}") from error
+
+
+def _max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
+    """Find how many tokens are read: what is stated, but never more than there are positions."""
+    config = model.config
+    given = [stated if isinstance(stated, int) else tokenizer.model_max_length]
+    given.append(getattr(config, "max_position_embeddings", None))
+    with contextlib.suppress(AttributeError):
+        table = model.get_submodule("embeddings.position_embeddings")
+        if getattr(table, "padding_idx", None) is not None:  # positions begin after padding's, as in RoBERTa
+            given.append(table.num_embeddings - table.padding_idx - 1)
+    known = [int(each) for each in given if each is not None and 0 < each < UNLIMITED]
+    return min(known, default=None)
+
+
+def _default_prompt(root: Path) -> str:
+    fields = fields_of(root, SENTENCE[0], required=False)
+    name, prompts = fields.get("default_prompt_name"), fields.get("prompts")
+    found = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return found if isinstance(found, str) else ""
+
+
+def _read_pooling(root: Path, folder: str) -> tuple[tuple[str, ...], bool]:
+    """Read which poolings are put side by side, and whether tokens of a prompt are pooled."""
+    fields = fields_of(root, f"{folder}/{CONFIG}")
+    given = fields.get("pooling_mode")
+    if given is None:
+        names = tuple(name for name, (flag, _) in POOLINGS.items() if fields.get(flag)) or ("mean",)
+    else:
+        names = (given,) if isinstance(given, str) else tuple(given)
+    if odd := next((name for name in names if name not in POOLINGS), None):
+        raise UserError(f"{root / folder / CONFIG}: pooling {short_repr(odd)} is not known.")
+    return names, bool(fields.get("include_prompt", True))
+
+
+def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
+    """Read a linear layer with its activation: what it computes, and how wide that is."""
+    where = root / folder
+    fields = fields_of(root, f"{folder}/{CONFIG}")
+    if fields.get("use_residual") or fields.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        raise UserError(
+            f"{where / CONFIG}: this kind of Dense module is not known: it reads the vector of a text alone."
+        )
+    tensors = read_tensors(inside(root, f"{folder}/model.safetensors"))
+    weight, bias = tensors.get("linear.weight"), tensors.get("linear.bias")
+    if weight is None or weight.ndim != 2 or weight.shape[1] != width:
+        raise UserError(f"{where}: linear.weight is missing, or does not take vectors of {width} values.")
+    activation = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
+    kinds: dict[str, Step] = {
+        "Tanh": torch.tanh, "Identity": lambda vectors: vectors, "ReLU": F.relu, "GELU": F.gelu,
+        "Sigmoid": torch.sigmoid, "SiLU": F.silu,
+    }  # fmt: skip
+    if activation not in kinds:
+        raise UserError(f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(kinds)}.")
+    return (lambda vectors: kinds[activation](F.linear(vectors, weight, bias))), len(weight)
+
+
+@contextlib.contextmanager
+def _quietly(transformers: Any) -> Iterator[None]:  # noqa: ANN401
+    """Load without the bars and warnings of transformers: what matters is checked here, and said in one line."""
+    log = transformers.utils.logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity(logging.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()

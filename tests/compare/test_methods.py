@@ -1,0 +1,48 @@
+"""Bases that others pretrained in a comparison: each by itself, and all together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rehead.cli import main
+from rehead.compare.methods import TOGETHER, with_together
+from rehead.compare.results import load_results
+from rehead.model.config import preset
+from rehead.model.model import Model
+from rehead.runs.run import Run, bring
+from tests.bases.tiny import make_encoder, make_model2vec, make_vectors
+from tests.compare.conftest import reviews
+from tests.compare.test_compare import write_csv
+
+
+@pytest.mark.usefixtures("quick")
+def test_each_base_by_itself_and_all_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / "data.csv", reviews(80))
+    write_csv(tmp_path / "test.csv", reviews(40, seed=1))
+    make_encoder(tmp_path / "tiny")
+    make_vectors(tmp_path / "v.vec")
+    given = ["compare", "data.csv", "--test", "test.csv", "--from", "tiny", "--from", "v.vec", "--out", "out"]
+    main([*given, "--methods", "scratch,frozen,recipe,tfidf", "--seeds", "1", "--no-control", "--quiet"])
+    results = load_results(tmp_path / "out" / "results.json")
+    kinds = [(each.kind, each.run) for each in results.methods]
+    assert kinds == [
+        ("frozen", "tiny"), ("frozen", "v.vec"),
+        ("recipe", TOGETHER), ("recipe", "tiny"), ("recipe", "v.vec"), ("tfidf", None),
+    ]  # fmt: skip
+    assert results.ours is not None
+    assert results.ours.run == TOGETHER
+    notes = next(each.notes for each in results.scores if each.method == results.ours.key)
+    assert any("of each view alone" in note for note in notes)
+    assert any("pretrained by others (encoder:tiny" in line for line in results.run.runs)
+
+
+def test_together_needs_brought_bases_and_one_own_base_at_most(tmp_path: Path) -> None:
+    own, other = (Run(Model(preset("bag", ntokens=20, nhid=4, nbuckets=8)).eval()) for _ in range(2))
+    brought = {"tiny": bring(make_encoder(tmp_path / "tiny")), "table": bring(make_model2vec(tmp_path / "table"))}
+    assert list(with_together({"own": own, **brought})) == [TOGETHER, "own", "tiny", "table"]
+    assert list(with_together({"own": own, "other": other})) == ["own", "other"]
+    assert list(with_together({"own": own, "other": other, **brought})) == ["own", "other", "tiny", "table"]
+    assert list(with_together({"tiny": brought["tiny"]})) == ["tiny"]
