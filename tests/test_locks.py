@@ -115,6 +115,7 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
         (socket.gethostname(), "x", True),
         ("elsewhere", 2**22 + 1, False),
     ],
+    ids=["alive", "dead", "damaged", "on another host"],
 )
 def test_without_locks_it_goes_by_what_the_file_says(host: str, pid: object, taken: bool, tmp_path: Path) -> None:
     file = tmp_path / f".run{SUFFIX}"
