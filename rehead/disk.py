@@ -1,8 +1,9 @@
 """Atomic writes of directories, and validation of files before they are used.
 
-Writing: everything goes into a hidden temporary directory beside the target, is synced to disk, and is renamed into
-place. A crash leaves a hidden temporary directory, never a partial target. Replacing an existing directory takes two
-renames; between them the old one is hidden, but complete.
+Writing: everything goes into a hidden temporary directory beside the target, is synced to disk, and takes the target's
+place in one step (`exchange`). A crash leaves a hidden temporary directory, never a partial target. File systems that
+cannot swap two directories need two renames; between them the old one is hidden, but complete (`rehead.replacing`
+restores it).
 
 Reading: a file name that comes out of a file is untrusted. It must be a plain name of a regular file that resolves to
 a path inside the same directory (no path traversal). JSON is parsed strictly.
@@ -11,6 +12,7 @@ a path inside the same directory (no path traversal). JSON is parsed strictly.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -18,14 +20,17 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rehead.errors import DamagedError, UserError, short_repr
+from rehead.locks import SUFFIX as LOCK
 
 MAX_JSON_BYTES = 256 * 2**20  # far above any file written here; a larger one is a mistake, or a denial of service
+OLD = "rehead-old"  # what is being replaced, where two directories cannot be swapped in one step
 
 
 @contextlib.contextmanager
@@ -35,7 +40,7 @@ def atomic_directory(path: Path, *, replace: Collection[str] | None = None) -> I
     An existing directory is replaced only if `replace` is given, and only if it contains no other names.
     """
     check_overwrite(path, replace)
-    target = path.absolute()
+    target = path.resolve()
     filling: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -46,29 +51,92 @@ def atomic_directory(path: Path, *, replace: Collection[str] | None = None) -> I
             each.chmod((0o777 if each.is_dir() else 0o666) & ~_umask())
             fsync(each)
         check_overwrite(path, replace)  # again: another process may have created it meanwhile
-        _replace_directory(filling, target)
+        if target.exists():
+            swap_directories(filling, target)
+        else:
+            filling.rename(target)
         fsync(target.parent)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
-        if filling is not None:  # after the rename it no longer exists
+        if filling is not None:  # by now it holds what was replaced, or no longer exists
             shutil.rmtree(filling, ignore_errors=True)
+            if target.exists():
+                shutil.rmtree(beside(target, OLD), ignore_errors=True)
 
 
 def check_overwrite(path: Path, replace: Collection[str] | None = None) -> None:
     """Refuse to overwrite: `path` must not exist, or be empty, or contain only names from `replace`."""
     try:
-        if not path.is_symlink() and not path.exists():
+        if path.is_symlink() and not path.exists():
+            raise UserError(f"{path} exists already and is a link that leads nowhere. Choose another name.")
+        if not path.exists():
             return
-        if path.is_symlink() or not path.is_dir():
+        if not path.is_dir():
             raise UserError(f"{path} exists already and is not a directory. Choose another name.")
-        there = sorted(each.name for each in path.iterdir())
+        there = sorted(each.name for each in path.iterdir() if each.name != LOCK)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
     if there and replace is None:
         raise UserError(f"{path} exists already. Choose another name, or allow overwriting (--overwrite).")
     if foreign := [name for name in there if name not in (replace or ())]:
         raise UserError(f"{path} contains {foreign[0]!r}, which would be lost. Move it away, or choose another name.")
+
+
+def beside(path: Path, kind: str) -> Path:
+    """Name the hidden directory of some kind beside a directory; a link is followed to what it leads to."""
+    real = path.resolve()
+    return real.with_name(f".{real.name}.{kind}")
+
+
+def swap_directories(new: Path, path: Path) -> None:
+    """Put `new` in the place of the directory `path`: in one step, and what was there is `new` afterwards.
+
+    Where the file system cannot do that, two renames: what was there is then `beside(path, OLD)`. If the second fails,
+    the first is undone.
+    """
+    if exchange(new, path):
+        return
+    old = beside(path, OLD)
+    shutil.rmtree(old, ignore_errors=True)  # of a process that was killed
+    path.rename(old)
+    try:
+        new.rename(path)
+    except BaseException:
+        if not path.exists():
+            old.rename(path)
+        raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two directories in one step (renameat2 of Linux); give False where that does not exist."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    current_directory, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2 is None:
+        return False
+    if renameat2(current_directory, os.fsencode(one), current_directory, os.fsencode(other), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file; when the block ends without an error, it takes the place of `path`."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        fsync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    fsync(path.absolute().parent)
 
 
 def fsync(path: Path) -> None:
@@ -176,24 +244,6 @@ def sha256(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _replace_directory(new: Path, path: Path) -> None:
-    """Rename `new` to `path`. If that fails after the old one was moved away, move the old one back."""
-    if not path.exists():
-        new.rename(path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".old", dir=path.parent))
-    try:
-        path.rename(old / path.name)
-        new.rename(path)
-    except BaseException:
-        if not path.exists() and (old / path.name).exists():
-            (old / path.name).rename(path)
-        with contextlib.suppress(OSError):
-            old.rmdir()  # only if it is empty
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _umask() -> int:

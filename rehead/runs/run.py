@@ -48,6 +48,7 @@ from rehead.disk import (
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.model.config import NO_BASE, Classifier, Head, ModelConfig, from_dict, head_from_dict, to_dict
 from rehead.model.model import Model
+from rehead.replacing import put_back, writing
 from rehead.runs import format1, format2
 from rehead.runs.bases import BASES, brought_digest, read_bases, write_bases
 from rehead.runs.card import CARD, card
@@ -83,21 +84,25 @@ def save(run: Run, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a run; it appears whole or not at all. An existing one is kept unless `overwrite`."""
     path = Path(path)
     tensors = _checked(run)
-    with atomic_directory(path, replace=(CONFIG, *FILES, CARD, BASES) if overwrite else None) as directory:
+    replace = (CONFIG, *FILES, CARD, BASES) if overwrite else None
+    with writing(path), atomic_directory(path, replace=replace) as directory:
         _write(run, tensors, directory, path.absolute().name)
     return path
 
 
-def save_into(run: Run, path: Path) -> None:
-    """Write a run into a directory that training has put other things into. It is a run once `config.json` is there."""
+def save_into(run: Run, path: Path, name: str) -> None:
+    """Write a run into a directory that training has put other things into. It is a run once `config.json` is there.
+
+    `name` is what its card calls it: the directory may yet take the place of another (`rehead.replacing`).
+    """
     tensors = _checked(run)
     ready = path / ".run"
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
     with atomic_directory(ready) as directory:
-        _write(run, tensors, directory, path.absolute().name)
+        _write(run, tensors, directory, name)
     shutil.rmtree(path / BASES, ignore_errors=True)  # of a process that was killed
-    for name in (*(each for each in (*FILES, BASES) if (ready / each).exists()), CARD, CONFIG):
-        (ready / name).replace(path / name)
+    for file in (*(each for each in (*FILES, BASES) if (ready / each).exists()), CARD, CONFIG):
+        (ready / file).replace(path / file)
     ready.rmdir()
     fsync(path)
 
@@ -149,6 +154,7 @@ def load(path: str | Path) -> Run:
         return bring(path)
     root = Path(path)
     try:
+        put_back(root)
         if not root.is_dir():
             raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
         if not (root / CONFIG).exists() and (root / "checkpoints").is_dir():

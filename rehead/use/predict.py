@@ -63,6 +63,9 @@ class PredictOptions(CommonOptions, ReadOptions):
     """Output format, csv or jsonl (default: by the extension of --out; on standard output, jsonl for jsonl input,
     otherwise csv)."""
 
+    spreadsheet: bool = False
+    "csv for a spreadsheet: put an apostrophe in front of cells that it would take for a formula (=, +, -, @)."
+
     threshold: float | None = flag(None, metavar="P")
     "Minimum probability, 0 to 1: below it, a text gets --unsure instead of a label (default: always predict)."
 
@@ -121,7 +124,9 @@ def predict(options: PredictOptions) -> int:
         return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
     more = (*([UNCERTAINTY] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
-    layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more)
+    if options.spreadsheet and format_ != "csv":
+        raise UserError("--spreadsheet is for csv: jsonl has no formulas. Drop it, or add --format csv.")
+    layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more, options.spreadsheet)
     if options.most_uncertain is not None:
         counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
     elif options.out is None:
@@ -130,8 +135,8 @@ def predict(options: PredictOptions) -> int:
         settings = _settings(options, reading, layout)
         try:
             counts = _to_file(labeller, records, layout, options, settings, compressed=compressed)
-        except Stopped as stopped:
-            return report_stop(stopped.signum)
+        except Stopped as stop:
+            return report_stop(stop)
     _summarise(options, records, counts, layout)
     return 0
 
@@ -399,7 +404,7 @@ def _settings(options: PredictOptions, reading: ReadOptions, layout: Layout) -> 
     from rehead.disk import sha256
 
     given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
-    given |= {"explain": options.explain, "explain_label": options.explain_label}
+    given |= {"explain": options.explain, "explain_label": options.explain_label, "spreadsheet": options.spreadsheet}
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     run = sha256(options.run / "config.json")
     return {

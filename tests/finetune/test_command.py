@@ -124,7 +124,7 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.8
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rehead.finetune.run, "_finish", lambda options, fitted, say: (_ for _ in ()).throw(Killed))
+        patched.setattr(rehead.finetune.run, "_save", lambda options, run, name: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             finetune(files, *more, out="again")
     assert finetune(files, *more[:-2], "--resume", out="again") == 2
