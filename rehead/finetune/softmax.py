@@ -1,8 +1,8 @@
 """Multinomial logistic regression from the kernel: classes compete for each document.
 
 Ridge regression (`rehead.finetune.ridge`) asks of every class by itself whether a document is in it. With many classes
-and few examples of each, it matters more which class fits best: on the vectors of a sentence encoder, 154 bank questions
-in 77 classes give 62.0 % by log loss against 59.0 by squared error (docs/experiments/any-text.md).
+and few examples of each, it matters more which class fits best: on the vectors of a sentence encoder, 154 bank
+questions in 77 classes give 62.0 % by log loss against 59.0 by squared error (docs/experiments/any-text.md).
 
 The kernel, the matrix of inner products of documents, is factored once, K = LLᵀ; the rows of L are then features of the
 documents, as few as there are documents, and L-BFGS needs a product with L and one with its transpose per step.
