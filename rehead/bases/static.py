@@ -55,6 +55,7 @@ class StaticTable:
 
     work = 0
     max_length: int | None = None
+    precision = "float32"
 
     def __init__(self, root: Path) -> None:
         kind, self.normalize, self.find = recognise(root), False, None
