@@ -284,7 +284,7 @@ def _attend(heads: Tensor, bias: Tensor | None, watched: list[Tensor] | None) ->
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     weights = (scores if bias is None else scores + bias).softmax(-1)
     watched.append(weights.float())
-    return weights @ value
+    return torch.matmul(weights, value)
 
 
 def _matrix(weight: Tensor, bias: Tensor, *, gelu: bool) -> Matrix:

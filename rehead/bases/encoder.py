@@ -16,6 +16,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 4_096  # of a batch: on a CPU the activations stay in its cache
 UNLIMITED = 1_000_000  # tokens: what tokenizers say that state no maximum
 Step = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Step] = {
+    "Tanh": torch.tanh, "Identity": lambda vectors: vectors, "ReLU": F.relu, "GELU": F.gelu,
+    "Sigmoid": torch.sigmoid, "SiLU": F.silu,
+}  # fmt: skip
 
 
 class Sentence(NamedTuple):
@@ -49,6 +54,19 @@ class Sentence(NamedTuple):
     prompt: str
 
 
+@dataclass(frozen=True)
+class Dense:
+    """A linear layer on the vector of a text, with its activation."""
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: str
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """(B, V) → (B, W)."""
+        return ACTIVATIONS[self.activation](F.linear(vectors, self.weight, self.bias))
+
+
 class Steps(NamedTuple):
     """From hidden states to the vector of a text."""
 
@@ -56,6 +74,7 @@ class Steps(NamedTuple):
     prompt: bool
     "Whether tokens of a prompt are pooled."
     after: list[Step]
+    "`Dense`, or what brings vectors to unit length."
     width: int
 
     def vectors(self, hidden: Tensor, keep: Tensor, skipped: int) -> Tensor:
@@ -176,8 +195,8 @@ def read_steps(root: Path, stated: Sentence, width: int) -> Steps:
         elif name == "Normalize":
             after.append(_normalize)
         elif name == "Dense":
-            step, width = _read_dense(root, folder, width)
-            after.append(step)
+            after.append(dense := _read_dense(root, folder, width))
+            width = len(dense.weight)
         else:
             raise UserError(
                 f"{root / MODULES}: the module {name} is not known. Known: Transformer, Pooling, Normalize, Dense."
@@ -267,8 +286,8 @@ def _read_pooling(root: Path, folder: str) -> tuple[tuple[str, ...], bool]:
     return names, bool(fields.get("include_prompt", True))
 
 
-def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
-    """Read a linear layer with its activation: what it computes, and how wide that is."""
+def _read_dense(root: Path, folder: str, width: int) -> Dense:
+    """Read a linear layer with its activation."""
     where = root / folder
     fields = fields_of(root, f"{folder}/{CONFIG}")
     if fields.get("use_residual") or fields.get("module_input_name", "sentence_embedding") != "sentence_embedding":
@@ -280,13 +299,11 @@ def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
     if weight is None or weight.ndim != 2 or weight.shape[1] != width:
         raise UserError(f"{where}: linear.weight is missing, or does not take vectors of {width} values.")
     activation = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
-    kinds: dict[str, Step] = {
-        "Tanh": torch.tanh, "Identity": lambda vectors: vectors, "ReLU": F.relu, "GELU": F.gelu,
-        "Sigmoid": torch.sigmoid, "SiLU": F.silu,
-    }  # fmt: skip
-    if activation not in kinds:
-        raise UserError(f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(kinds)}.")
-    return (lambda vectors: kinds[activation](F.linear(vectors, weight, bias))), len(weight)
+    if activation not in ACTIVATIONS:
+        raise UserError(
+            f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(ACTIVATIONS)}."
+        )
+    return Dense(weight, bias, activation)
 
 
 @contextlib.contextmanager

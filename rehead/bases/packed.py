@@ -24,6 +24,7 @@ from torch import Tensor
 from rehead.bases.bert import WORDS, Bert, Precision, Shape, expected_tensors, read_weights, shape_of
 from rehead.bases.encoder import UNLIMITED, read_sentence, read_steps
 from rehead.bases.files import CONFIG, TOKENIZER_CONFIG, fields_of, inside
+from rehead.bases.tokens import token_finder
 from rehead.disk import MAX_JSON_BYTES
 from rehead.errors import UserError, short_repr
 
@@ -53,22 +54,26 @@ class PackedEncoder:
     """An encoder that is loaded, and does not change."""
 
     def __init__(self, root: Path, shape: Shape) -> None:
-        self.root, self.shape, self.stated = root, shape, read_sentence(root)
-        weights = read_weights(self.stated.home, shape)
+        self.root, self.shape, self.sentence = root, shape, read_sentence(root)
+        weights = read_weights(self.sentence.home, shape)
         self.precision: str = (how := precision())
         self.bert = Bert(shape, weights, how)
-        self.steps = read_steps(root, self.stated, shape.nhid)
+        self.steps = read_steps(root, self.sentence, shape.nhid)
         self.width = self.steps.width
         self.parameters = sum(
             each.numel() for name, each in weights.items() if name in expected_tensors(shape) or "pooler." in name
         )
         self.work = self.parameters - weights[f"{WORDS}.weight"].numel()
-        fields = fields_of(self.stated.home, TOKENIZER_CONFIG, required=False)
-        longest = max_length(self.stated.max_length, fields.get("model_max_length"), shape)
+        fields = fields_of(self.sentence.home, TOKENIZER_CONFIG, required=False)
+        longest = max_length(self.sentence.max_length, fields.get("model_max_length"), shape)
         self.max_length: int | None = longest
-        self.tokenizer = read_tokenizer(self.stated.home, fields)
-        self.tokenizer.enable_truncation(longest)
-        self.skipped = self._prompt_length() if self.stated.prompt and not self.steps.prompt else 0
+        self.tokenizer = read_tokenizer(self.sentence.home, fields)
+        self.stated: dict[str, Any] = {
+            "special": True, "prompt": self.sentence.prompt, "lowercase": self.sentence.lowercase, "strip": True,
+            "longest": longest, "empty": shape.pad,
+        }  # fmt: skip
+        self.token_ids = token_finder(self.tokenizer, self.stated)
+        self.skipped = self._prompt_length() if self.sentence.prompt and not self.steps.prompt else 0
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
         """Encode texts: (N, W)."""
@@ -79,12 +84,10 @@ class PackedEncoder:
             progress(len(members))
         return vectors
 
-    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenize texts, special tokens included, cut to the maximum length; none is without a token."""
-        given = [self.stated.prompt + text.strip() for text in texts]
-        if self.stated.lowercase:
-            given = [text.lower() for text in given]
-        return [each.ids or [self.shape.pad] for each in self.tokenizer.encode_batch_fast(given)]
+    @property
+    def tokens_file(self) -> str:
+        """What texts are tokenized by: the content of a tokenizer.json."""
+        return self.tokenizer.to_str()
 
     def vectors_of(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids, those of one length together, as one batch: (B, W)."""
@@ -100,7 +103,7 @@ class PackedEncoder:
 
     def _prompt_length(self) -> int:
         """Count the tokens of the prompt, the special one at its end left out."""
-        encoded = self.tokenizer.encode(self.stated.prompt)
+        encoded = self.tokenizer.encode(self.sentence.prompt)
         return len(encoded.ids) - sum(encoded.special_tokens_mask[-1:])
 
 
@@ -124,7 +127,7 @@ def max_length(stated: object, tokenizer: object, shape: Shape) -> int:
 
 
 def read_tokenizer(home: Path, fields: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Read `tokenizer.json`, without its padding; `tokenizer_config.json` decides about case, as in transformers."""
+    """Read `tokenizer.json`; `tokenizer_config.json` decides about case, as in transformers."""
     file = inside(home, TOKENIZER)
     if file.stat().st_size > MAX_JSON_BYTES:
         raise UserError(f"{file}: larger than {MAX_JSON_BYTES:,} bytes.")
@@ -139,6 +142,4 @@ def read_tokenizer(home: Path, fields: dict[str, Any]) -> tokenizers.Tokenizer:
             made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=made.normalizer.clean_text, **stated)
     except Exception as error:  # tokenizers raises nothing more specific
         raise UserError(f"{file} is not a readable tokenizer.json: {error}") from error
-    made.no_padding()
-    made.no_truncation()
     return made
