@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rehead.bases.sources import is_brought
 from rehead.errors import UserError
 from rehead.model.accounting import BYTES, MODELS, Account, Work, Workload, account, check, work
 from rehead.model.config import Classifier, Head, LanguageModel, ModelConfig, preset, to_dict
@@ -67,6 +66,8 @@ class InspectOptions(CommonOptions, ModelSizeOptions):
 
 def inspect(options: InspectOptions) -> None:
     """Run the command: count, check against the real modules, draw, print."""
+    from rehead.bases.sources import is_brought
+
     if options.run is not None and is_brought(options.run):
         from rehead.use.inspect_base import inspect_base
 
