@@ -23,9 +23,9 @@ from torch import Tensor
 
 from rehead.bases.bert import WORDS, Bert, Precision, Shape, expected_tensors, read_weights, shape_of
 from rehead.bases.encoder import UNLIMITED, read_sentence, read_steps
-from rehead.bases.files import CONFIG, TOKENIZER_CONFIG, fields_of, inside
+from rehead.bases.files import CONFIG, TOKENIZER_CONFIG, TOKENIZER_JSON, fields_of, inside
+from rehead.bases.tokenizer_file import open_tokenizer
 from rehead.bases.tokens import token_finder
-from rehead.disk import MAX_JSON_BYTES
 from rehead.errors import UserError, short_repr
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 2_048  # on a CPU the activations stay in its cache
 PRECISION = "REHEAD_ENCODER"  # the environment variable
-TOKENIZER = "tokenizer.json"
 
 
 def packed_shape(root: Path) -> Shape | None:
     """Say whether a directory can be read here: a model of the family, with a `tokenizer.json`."""
     home = read_sentence(root).home
-    return shape_of(fields_of(home, CONFIG)) if (home / TOKENIZER).is_file() else None
+    return shape_of(fields_of(home, CONFIG)) if (home / TOKENIZER_JSON).is_file() else None
 
 
 def precision() -> Precision:
@@ -128,18 +127,14 @@ def max_length(stated: object, tokenizer: object, shape: Shape) -> int:
 
 def read_tokenizer(home: Path, fields: dict[str, Any]) -> tokenizers.Tokenizer:
     """Read `tokenizer.json`; `tokenizer_config.json` decides about case, as in transformers."""
-    file = inside(home, TOKENIZER)
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise UserError(f"{file}: larger than {MAX_JSON_BYTES:,} bytes.")
-    try:
-        made = tokenizers.Tokenizer.from_file(str(file))
-        if isinstance(made.normalizer, tokenizers.normalizers.BertNormalizer):
-            stated = {
-                "lowercase": fields.get("do_lower_case", made.normalizer.lowercase),
-                "strip_accents": fields.get("strip_accents", made.normalizer.strip_accents),
-                "handle_chinese_chars": fields.get("tokenize_chinese_chars", made.normalizer.handle_chinese_chars),
-            }
-            made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=made.normalizer.clean_text, **stated)
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise UserError(f"{file} is not a readable tokenizer.json: {error}") from error
+    made = open_tokenizer(inside(home, TOKENIZER_JSON))
+    if isinstance(old := made.normalizer, tokenizers.normalizers.BertNormalizer):
+        stated = {
+            "lowercase": fields.get("do_lower_case", old.lowercase),
+            "strip_accents": fields.get("strip_accents", old.strip_accents),
+            "handle_chinese_chars": fields.get("tokenize_chinese_chars", old.handle_chinese_chars),
+        }
+        if odd := next((each for each in stated.values() if each not in (True, False, None)), None):
+            raise UserError(f"{home / TOKENIZER_CONFIG}: {short_repr(odd)} where true or false is expected.")
+        made.normalizer = tokenizers.normalizers.BertNormalizer(clean_text=old.clean_text, **stated)
     return made

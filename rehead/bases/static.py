@@ -36,8 +36,9 @@ from rehead.bases.files import (
     wordllama_files,
 )
 from rehead.bases.tensors import read_tensors
+from rehead.bases.tokenizer_file import open_tokenizer
 from rehead.bases.tokens import token_finder, word_finder
-from rehead.disk import MAX_JSON_BYTES, read_json
+from rehead.disk import read_json
 from rehead.errors import UserError
 from rehead.text.spans import WORD
 
@@ -72,7 +73,7 @@ class StaticTable:
             else:
                 home = root / self._read_modules(root, kind)
                 weights, file = inside(home, WEIGHTS), inside(home, "tokenizer.json")
-            table, tokenizer = _table(read_tensors(weights), weights), _tokenizer(file)
+            table, tokenizer = _table(read_tensors(weights), weights), open_tokenizer(file)
             # Ids past the table's end are its last row; model2vec leaves unknown tokens out.
             unknown = _unknown(tokenizer) if kind == "model2vec" else None
             self.stated = {"special": False, "unknown": unknown, "last": len(table) - 1}
@@ -131,16 +132,6 @@ def _table(tensors: dict[str, Tensor], file: Path) -> Tensor:
             raise UserError(f"{file}: weights has the shape {tuple(weights.shape)} for {len(table)} tokens.")
         table = table * weights[:, None].float()
     return table.contiguous()
-
-
-def _tokenizer(file: Path) -> tokenizers.Tokenizer:
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise UserError(f"{file}: larger than {MAX_JSON_BYTES:,} bytes.")
-    text = file.read_text(encoding="utf-8")
-    try:
-        return tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise UserError(f"{file} is not a readable tokenizer.json: {error}") from error
 
 
 def _unknown(inner: tokenizers.Tokenizer) -> int | None:

@@ -35,6 +35,7 @@ from rehead.disk import atomic_directory, write_json
 from rehead.errors import UserError
 from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
+from rehead.replacing import writing
 from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
 from rehead.text import text_ngrams
@@ -101,7 +102,7 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
     own = what != "classifier" or reads_own_tokens(views)
     if own and run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
-    with atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
+    with writing(out), atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         if own and run.tokenizer is not None:
             run.tokenizer.save(folder / TOKENIZER)
