@@ -50,11 +50,11 @@ class Encoder:
         self.root, home = root, root / modules[0][1]
         stated = next((fields_of(home, name) for name in SENTENCE[1:] if (home / name).exists()), {})
         self.lowercase = bool(stated.get("do_lower_case"))
-        with _quietly(transformers):
-            self.model: Any = _load_model(home, transformers)
-            self.tokenizer = _load_tokenizer(home, transformers)
+        with quietly(transformers):
+            self.model: Any = load_model(home, transformers)
+            self.tokenizer = load_tokenizer(home, transformers)
         config = self.model.config
-        self.max_length: int | None = _max_length(stated.get("max_seq_length"), self.tokenizer, self.model)
+        self.max_length: int | None = max_length(stated.get("max_seq_length"), self.tokenizer, self.model)
         pad = self.tokenizer.pad_token_id
         self.pad = next((int(each) for each in (pad, getattr(config, "pad_token_id", None)) if each is not None), 0)
         self._lock = threading.Lock()  # a tokenizer without a Rust core may not be used by two threads
@@ -118,15 +118,20 @@ class Encoder:
             rows[row, : len(each)] = torch.tensor(each, dtype=torch.int64)
             keep[row, : max(1, len(each))] = True  # a text without tokens is one of padding: there is always a vector
         with torch.inference_mode():
-            hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
-            pooled = keep
-            if self.skipped:
-                pooled = keep & (torch.arange(longest) >= self.skipped)
-                pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
-            vectors = pool(hidden.float(), pooled, self.poolings)
-            for step in self.steps:
-                vectors = step(vectors)
+            vectors = self.vectors(rows, keep)
         return vectors.clone()
+
+    def vectors(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """Encode padded token ids (B, T), of which `keep` tells text from padding: (B, W)."""
+        hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
+        pooled = keep
+        if self.skipped:
+            pooled = keep & (torch.arange(keep.shape[1], device=keep.device) >= self.skipped)
+            pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
+        vectors = pool(hidden.float(), pooled, self.poolings)
+        for step in self.steps:
+            vectors = step(vectors)
+        return vectors
 
     def _prompt_length(self) -> int:
         """Count the tokens of the prompt, the special one at its end left out."""
@@ -153,9 +158,10 @@ def import_transformers() -> Any:  # noqa: ANN401 (a module without types)
     return transformers
 
 
-def _load_model(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+def load_model(home: Path, transformers: Any, kind: str = "AutoModel") -> Any:  # noqa: ANN401
+    """Load a model of transformers, `kind` says with which head, and check that its weights are whole."""
     try:
-        model, report = transformers.AutoModel.from_pretrained(
+        model, report = getattr(transformers, kind).from_pretrained(
             str(home),
             local_files_only=True,
             trust_remote_code=False,
@@ -182,14 +188,15 @@ def _load_model(home: Path, transformers: Any) -> Any:  # noqa: ANN401
     return model.eval().requires_grad_(False)
 
 
-def _load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+def load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+    """Load a tokenizer of transformers."""
     try:
         return transformers.AutoTokenizer.from_pretrained(str(home), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
         raise UserError(f"{home}: transformers cannot load its tokenizer: {short_repr(str(error))}") from error
 
 
-def _max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
+def max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
     """Find how many tokens are read: what is stated, but never more than there are positions."""
     config = model.config
     given = [stated if isinstance(stated, int) else tokenizer.model_max_length]
@@ -241,11 +248,16 @@ def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
     }  # fmt: skip
     if activation not in kinds:
         raise UserError(f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(kinds)}.")
-    return (lambda vectors: kinds[activation](F.linear(vectors, weight, bias))), len(weight)
+
+    def step(vectors: Tensor) -> Tensor:
+        there = vectors.device
+        return kinds[activation](F.linear(vectors, weight.to(there), None if bias is None else bias.to(there)))
+
+    return step, len(weight)
 
 
 @contextlib.contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:  # noqa: ANN401
+def quietly(transformers: Any) -> Iterator[None]:  # noqa: ANN401
     """Load without the bars and warnings of transformers: what matters is checked here, and said in one line."""
     log = transformers.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -47,6 +47,11 @@ class Stream(IntEnum):
     OUTPUT_TABLE = 26  # the initial output embeddings of the document objective
     VALIDATION_DOCUMENTS = 27  # used instead of the seed for the targets of held-out documents
 
+    # rehead/pretrain/adapting: bases that others pretrained
+    CONTRAST_ORDER = 81  # the order of the texts of an epoch
+    CONTRAST_DELETED = 82  # which tokens are deleted from a text
+    VALIDATION_CONTRAST = 83  # used instead of the seed for held-out texts
+
     # rehead/finetune
     UNLABELLED = 31  # the sample of unlabelled documents for self-training
     SPLIT = 41  # which examples are in the validation set

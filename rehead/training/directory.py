@@ -22,6 +22,7 @@ OURS = (
     *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", BASE, "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
     "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases",
 )  # fmt: skip
+ADAPTED = "adapted.json"  # what a base consists of that others pretrained, and that was adapted here
 REPLACED = ".replaced"  # the run that was there before, until the new one reaches its first step
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
 
@@ -34,7 +35,7 @@ def create_directory(out: Path, *, overwrite: bool) -> None:
             "or choose another name."
         )
     left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
-    check_overwrite(out, (*OURS, *left, REPLACED) if overwrite else None)
+    check_overwrite(out, (*_ours(out), *left, REPLACED) if overwrite else None)
     if out.is_dir():
         _set_aside(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -102,9 +103,19 @@ def discard_replaced(out: Path) -> None:
     shutil.rmtree(out / REPLACED, ignore_errors=True)
 
 
+def _ours(out: Path) -> set[str]:
+    """Name what a run may have put into its directory."""
+    try:
+        files = read_checksummed_json(out / ADAPTED)["files"] if (out / ADAPTED).is_file() else {}
+        return {*OURS, ADAPTED, *(str(name).partition("/")[0] for name in files)}
+    except (UserError, KeyError, TypeError):  # not as it was written: then what is there may be somebody else's
+        return set(OURS)
+
+
 def _clear(out: Path) -> None:
+    ours = _ours(out)
     for each in out.iterdir():
-        if each.name in OURS or LEFT_OVER.fullmatch(each.name):
+        if each.name in ours or LEFT_OVER.fullmatch(each.name):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
