@@ -54,23 +54,26 @@ class NetworkObjective(Objective):
         return torch.stack([each.sum() * 0.0 for each in used]).sum()
 
 
-def try_step(objective: NetworkObjective, parts: range, of: int, device: torch.device) -> float:
-    """Take one step without updating weights; note what is not used, and give the seconds that it took."""
+def try_step(objective: NetworkObjective, mine: int, parts: int, device: torch.device) -> float:
+    """Compute a part of a step without updating weights; note what is not used, and give the seconds of a step.
+
+    All processes take the same part, the largest, so that they agree; each has `mine` of all `parts` in a step.
+    """
     objective.to(device).train()
+    batch = max((objective.read(0, part, parts) for part in range(parts)), key=lambda each: each.tokens)
+    tensors = {name: each.to(device) for name, each in batch.tensors.items()}
     took = WARM
     for _ in range(2):
         began = time.perf_counter()
-        for part in parts:
-            batch = objective.read(0, part, of)
-            sums: Sums = objective({name: each.to(device) for name, each in batch.tensors.items()})
-            torch.stack(list(sums.losses.values())).sum().backward()  # type: ignore[no-untyped-call]
+        sums: Sums = objective(tensors)
+        torch.stack(list(sums.losses.values())).sum().backward()  # type: ignore[no-untyped-call]
         took = time.perf_counter() - began
         if took >= WARM:
             break
     named = dict(objective.network.named_parameters())
     objective.unused = frozenset(name for name, each in named.items() if each.grad is None)
     objective.zero_grad(set_to_none=True)
-    return took
+    return took * mine
 
 
 def expected_seconds(objective: NetworkObjective, budget: Budget, step: float, validations: int) -> float:

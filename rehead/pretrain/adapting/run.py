@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import rehead
 from rehead.bases.brought import Brought
 from rehead.bases.encoder import Encoder, import_transformers, load_tokenizer, max_length, quietly
@@ -125,6 +127,7 @@ class _Parts:
 def _load(brought: Brought, options: PretrainOptions) -> _Parts:
     """Load the network with the tokenizer, and make what builds the objective."""
     root, home = brought.root, brought.root / transformer_folder(brought.root)
+    torch.manual_seed(options.seed)  # of parts that the checkpoint does not have, and nothing reads: a pooler
     settings: dict[str, Any] = {"seed": options.seed, "weight_decay": options.weight_decay}
     if options.objective == "contrastive":
         encoder = Encoder(root)
@@ -173,8 +176,7 @@ def _introduce(
     say: Say, options: PretrainOptions, world: World, objective: NetworkObjective, prepared: Prepared, phase: Phase
 ) -> None:
     """Say what is about to be trained, on what, and for how long."""
-    share = range(world.rank * options.accumulate, (world.rank + 1) * options.accumulate)
-    seconds = try_step(objective, share, options.accumulate * world.size, world.device)
+    seconds = try_step(objective, options.accumulate, options.accumulate * world.size, world.device)
     tokens = int(prepared.train.offsets[-1])
     count = sum(each.numel() for each in objective.network.parameters())
     took = duration(expected_seconds(objective, phase.budget, seconds, options.validations))
