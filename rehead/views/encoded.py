@@ -75,7 +75,7 @@ class EncodedTexts:
             self._distinct = finder.find_distinct(self.ids)
         return self._distinct
 
-    def groups_of_characters(self, characters: int, most_texts: int) -> Iterator[EncodedTexts]:
+    def groups_of_characters(self, characters: int, most_texts: int | None = None) -> Iterator[EncodedTexts]:
         """Cut them, in order, into groups of about so many characters, without tokenizing; at least one group."""
         texts = self.texts
         for some in _slices([len(each) for each in texts], characters, most_texts):
