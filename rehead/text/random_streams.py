@@ -49,8 +49,8 @@ class Stream(IntEnum):
 
     # rehead/pretrain/adapting: bases that others pretrained
     CONTRAST_ORDER = 81  # the order of the texts of an epoch
-    CONTRAST_DELETED = 82  # which tokens are deleted from a text
-    VALIDATION_CONTRAST = 83  # used instead of the seed for held-out texts
+    CONTRAST_PARTNER = 82  # which of its neighbours a text is pulled to
+    CONTRAST_SAMPLE = 83  # which texts of a long corpus are used
 
     # rehead/finetune
     UNLABELLED = 31  # the sample of unlabelled documents for self-training

@@ -1,13 +1,16 @@
-"""Contrastive adaptation of an encoder of texts: a text is to be nearer to itself than to others (SimCSE).
+"""Contrastive adaptation of an encoder of texts: a text is pulled to its neighbours, and away from all others.
 
-Each text is encoded twice, the second time with some of its tokens deleted, under other dropout. Within a group of
-texts, the first vector must tell its own second one from those of the others:
+A text's neighbours are those whose vectors were nearest before training: among questions to a bank, the nearest one has
+the same label nine times out of ten, and nobody needs to say which label. Within a group of texts, each must tell its
+partner, one of its neighbours, from the partners of the others:
 
-    loss = −log softmax(cosine(first, seconds) / temperature)[own]
+    loss = −log softmax(cosine(text, partners) / temperature)[own]
 
-and the other way round. A step has several groups, and its parts (processes, accumulation) are whole groups, so that
-the result does not depend on how a step is split. Copies of a text in a group are not counted as others. What else was
-tried is in docs/experiments/adapting.md.
+and the other way round. Texts that are alike, too, are no negatives. A step has several groups, and its parts
+(processes, accumulation) are whole groups, so that the result does not depend on how a step is split.
+
+It pays where neighbours share a label, and costs accuracy where they do not. What else was tried, two copies of a text
+under dropout (SimCSE) or with tokens deleted, and reconstruction (TSDAE), did not pay: docs/experiments/adapting.md.
 
 Shapes: G groups, M texts of a group, T tokens, W values of a vector.
 """
@@ -24,8 +27,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rehead.bases.encoder import Encoder
+from rehead.errors import UserError
 from rehead.model.config import NO_BASE
 from rehead.model.model import Model
+from rehead.pretrain.adapting.neighbours import encode_ids, nearest, sample_texts
 from rehead.pretrain.adapting.network_objective import NetworkObjective
 from rehead.pretrain.adapting.tokens import BroughtTokenizer
 from rehead.text.order import random_bits, shard_slice, shuffled, step_indices
@@ -38,14 +43,16 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
+LEAST = 64  # texts: of fewer, most of a group would be neighbours
 MEMBERS = 32  # texts of a group
 GROUPS = 2  # of a step, unless --batch says otherwise
-DELETED = 0.3  # share of the tokens of the second copy
+NEIGHBOURS = 5  # of a text, one of which is its partner
+ALIKE = 50  # nearest texts that are no negatives; in a small corpus an eighth of it
 TEMPERATURE = 0.05
 
 
 class Contrastive(NetworkObjective):
-    """A text is told from others by its vector."""
+    """A text is nearer to its neighbours than to others."""
 
     name = "contrastive"
     weights = MappingProxyType({"contrastive": 1.0})
@@ -60,81 +67,86 @@ class Contrastive(NetworkObjective):
         batch: int | None,
         seed: int,
         weight_decay: float,
-        length: int | None,
+        length: int,
+        quiet: bool = True,
     ) -> None:
-        """Train on the first `length` tokens of each text, about `batch` tokens in a step."""
+        """Find the neighbours of all texts. The first `length` tokens of each are read, about `batch` in a step."""
+        if len(train) < LEAST:
+            raise UserError(
+                f"The text has {len(train)} documents to learn from: contrastive needs at least {LEAST}. Give more "
+                "text, or split it into documents by lines or blocks (--documents line, --documents block)."
+            )
         super().__init__(Model(NO_BASE))
-        self.encoder, self.tokenizer, self.seed = encoder, tokenizer, seed
+        self.encoder, self.seed = encoder, seed
         self.attach(encoder.model, weight_decay)
-        self.stores = (train, valid)
-        self.inner = None if length is None else max(1, length - tokenizer.specials)
-        self.members = min(MEMBERS, len(train))
-        lengths = np.minimum(train.lengths, self.inner or train.lengths.max())
-        group = self.members * (float(lengths.mean()) + tokenizer.specials)
+        inner = max(1, length - tokenizer.specials)
+
+        def read(store: StoreSubset, document: int) -> list[int]:
+            return [*tokenizer.prefix, *np.asarray(store[document][:inner]).tolist(), *tokenizer.suffix]
+
+        chosen = sample_texts(train, length, encoder.work, seed)
+        self.texts = [read(train, int(each)) for each in chosen]
+        self.held_out_texts = [read(valid, each) for each in range(len(valid))]
+        vectors = encode_ids(encoder, self.texts, quiet=quiet)
+        alike = max(1, min(ALIKE, len(vectors) // 8))
+        self.nearest = nearest(vectors, vectors, alike, own=True)
+        self.held_out_nearest = nearest(encode_ids(encoder, self.held_out_texts, quiet=True), vectors, alike)
+        self.members = min(MEMBERS, len(self.texts))
+        group = 2 * self.members * float(np.mean([len(each) for each in self.texts]))
         self.groups = GROUPS if batch is None else max(1, round(batch / group))
 
     def steps_in_epoch(self) -> float:
         """Steps per epoch."""
-        return len(self.stores[0]) / (self.members * self.groups)
+        return len(self.texts) / (self.members * self.groups)
 
     def read(self, step: int, part: int = 0, parts: int = 1) -> Batch:
         """Read one part of a step's groups."""
         groups = step_indices(step, self.groups, part, parts)
         at = (groups[:, None] * self.members + np.arange(self.members)).reshape(-1)
-        epochs, places = np.divmod(at, len(self.stores[0]))
-        documents = shuffled(places, len(self.stores[0]), self.seed, Stream.CONTRAST_ORDER, epochs)
-        return self._batch(self.stores[0], documents, at, self.members, self.seed)
+        epochs, places = np.divmod(at, len(self.texts))
+        texts = shuffled(places, len(self.texts), self.seed, Stream.CONTRAST_ORDER, epochs)
+        count = min(NEIGHBOURS, self.nearest.shape[1])
+        which = (random_bits(self.seed, Stream.CONTRAST_PARTNER, at) % np.uint64(count)).astype(np.int64)
+        partners, known = self.nearest[texts, which], self.nearest[texts]
+        alike = _is_among(partners, known, self.members) | _is_among(texts, known, self.members)
+        alike |= _is_among(texts, texts[:, None], self.members)  # across the end of an epoch
+        return self._batch([self.texts[each] for each in texts], partners, alike)
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
-        """Yield the held-out texts in groups, a smaller one at the end left out if there are others."""
-        valid = self.stores[1]
-        members = min(self.members, len(valid))
-        count = len(valid) // members
+        """Yield the held-out texts with their nearest neighbours, in groups; an incomplete last group is left out."""
+        members = min(self.members, len(self.held_out_texts))
+        count = len(self.held_out_texts) // members
         for begin in range(0, count, self.groups):
             groups = np.arange(begin, min(begin + self.groups, count))
             groups = groups[shard_slice(len(groups), part, parts)]
-            at = (groups[:, None] * members + np.arange(members)).reshape(-1)
-            yield self._batch(valid, at, at, members, Stream.VALIDATION_CONTRAST)
+            texts = (groups[:, None] * members + np.arange(members)).reshape(-1)
+            known = self.held_out_nearest[texts]
+            alike = _is_among(known[:, 0], known, members)
+            yield self._batch([self.held_out_texts[each] for each in texts], known[:, 0], alike)
 
-    def _batch(self, store: StoreSubset, documents: Ints, at: Ints, members: int, seed: int) -> Batch:
-        """Make the two copies of each text; random choices are a function of its place in the endless sequence."""
-        texts = [np.asarray(store[int(each)][: self.inner], np.int64) for each in documents]
-        copies = [self._delete(ids, int(place), seed) for ids, place in zip(texts, at, strict=True)]
-        rows = [[*self.tokenizer.prefix, *ids.tolist(), *self.tokenizer.suffix] for ids in (*texts, *copies)]
-        longest = max(1, *map(len, rows)) if rows else 1
+    def _batch(self, texts: list[list[int]], partners: Ints, alike: NDArray[np.bool_]) -> Batch:
+        """Pad the texts, and after them their partners; `alike` (G, M, M) are no negatives."""
+        rows = [*texts, *(self.texts[each] for each in partners)]
+        longest = max((len(each) for each in rows), default=1) or 1
         ids = np.full((len(rows), longest), self.encoder.pad, np.int64)
         keep = np.zeros((len(rows), longest), np.bool_)
         for row, each in enumerate(rows):
             ids[row, : len(each)] = each
             keep[row, : max(1, len(each))] = True
-        known: dict[bytes, int] = {}
-        same = np.array([known.setdefault(each.tobytes(), len(known)) for each in texts], np.int64)
-        tensors = {
-            "ids": torch.from_numpy(ids),
-            "keep": torch.from_numpy(keep),
-            "text": torch.from_numpy(same.reshape(-1, members)),
-        }
-        return Batch(tensors, {"contrastive": len(texts)}, sum(map(len, texts)))
-
-    def _delete(self, ids: Ints, place: int, seed: int) -> Ints:
-        """Delete some tokens, but not all."""
-        bits = random_bits(seed, Stream.CONTRAST_DELETED, np.full(len(ids), place), np.arange(len(ids)))
-        kept = ids[(bits >> np.uint64(11)) * 2.0**-53 >= DELETED]
-        return kept if len(kept) else ids
+        alike = (alike | alike.transpose(0, 2, 1)) & ~np.eye(alike.shape[1], dtype=np.bool_)
+        tensors = {"ids": torch.from_numpy(ids), "keep": torch.from_numpy(keep), "alike": torch.from_numpy(alike)}
+        return Batch(tensors, {"contrastive": len(texts)}, int(keep.sum()))
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
-        """Sum the losses of all texts: ids and keep (2 · G · M, T), text (G, M): the same number for copies."""
-        text = tensors["text"]
+        """Sum the losses of all texts: ids and keep (2 · G · M, T), alike (G, M, M)."""
+        alike = tensors["alike"]
         measured = {} if self.training else {"contrastive_hits": torch.zeros(())}
-        if not len(text):
+        if not len(alike):
             return Sums({"contrastive": self.empty()}, measured)
         vectors = F.normalize(self.encoder.vectors(tensors["ids"], tensors["keep"]), dim=1)
-        first, second = vectors.view(2, *text.shape, -1)  # (G, M, W) each
-        scores = first @ second.transpose(1, 2) / TEMPERATURE  # (G, M, M)
-        members = text.shape[1]
-        others = ~torch.eye(members, dtype=torch.bool, device=text.device)
-        scores = scores.masked_fill((text[:, :, None] == text[:, None, :]) & others, float("-inf"))
-        own = torch.arange(members, device=text.device).expand(text.shape).flatten()
+        texts, partners = vectors.view(2, *alike.shape[:2], -1)  # (G, M, W) each
+        scores = (texts @ partners.transpose(1, 2) / TEMPERATURE).masked_fill(alike, float("-inf"))  # (G, M, M)
+        own = torch.arange(alike.shape[1], device=alike.device).expand(alike.shape[:2]).flatten()
         ways = (scores.flatten(0, 1), scores.transpose(1, 2).flatten(0, 1))
         loss = torch.stack([F.cross_entropy(each.float(), own, reduction="sum") for each in ways]).mean()
         if measured:
@@ -142,6 +154,13 @@ class Contrastive(NetworkObjective):
         return Sums({"contrastive": loss}, measured)
 
     def report(self, measures: Measures) -> dict[str, float]:
-        """Report the loss, and how often a text's own copy was the nearest."""
+        """Report the loss, and how often a text's own partner was the nearest."""
         right = measures.metrics["contrastive_hits"] / max(1.0, measures.counts["contrastive"])
         return {"loss": measures.mean("contrastive"), "accuracy": right}
+
+
+def _is_among(texts: Ints, known: Ints, members: int) -> NDArray[np.bool_]:
+    """Tell, within each group, which texts (N,) are among those that are known to each other one (N, K): (G, M, M)."""
+    groups, lists = texts.reshape(-1, members), known.reshape(-1, members, known.shape[1])
+    found: NDArray[np.bool_] = (lists[:, :, None, :] == groups[:, None, :, None]).any(3)
+    return found

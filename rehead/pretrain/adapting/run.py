@@ -49,7 +49,7 @@ from rehead.training.state import State
 LEAST = 100  # tokens of text
 BATCH = 2_048  # tokens per step of a language model
 ENOUGH = 1_000_000  # tokens: of less text there are up to three epochs
-RATES = {"masked": 5e-5, "causal": 5e-5, "contrastive": 3e-5}  # of AdamW, as the papers of BERT and SimCSE have them
+RATES = {"masked": 5e-5, "causal": 5e-5, "contrastive": 2e-5}  # of AdamW: docs/experiments/adapting.md
 
 Say = Callable[[str], None]
 
@@ -65,7 +65,7 @@ def adapt_in(world: World, options: PretrainOptions, *, say: Say, resume: bool) 
     if texts is not None:
         open_directory(options, fingerprint, resume=resume, base=brought.digest)
     try:
-        parts = _load(brought, options)
+        parts = _load(brought, options, quiet=options.quiet or not world.is_main)
         if texts is not None:
             build_store(texts, parts.tokenizer, options.out / TOKENS, quiet=options.quiet)
         world.barrier()
@@ -124,7 +124,7 @@ class _Parts:
     build: Callable[[Prepared], NetworkObjective]
 
 
-def _load(brought: Brought, options: PretrainOptions) -> _Parts:
+def _load(brought: Brought, options: PretrainOptions, *, quiet: bool) -> _Parts:
     """Load the network with the tokenizer, and make what builds the objective."""
     root, home = brought.root, brought.root / transformer_folder(brought.root)
     torch.manual_seed(options.seed)  # of parts that the checkpoint does not have, and nothing reads: a pooler
@@ -134,7 +134,7 @@ def _load(brought: Brought, options: PretrainOptions) -> _Parts:
         if encoder.model.config.is_encoder_decoder:
             raise UserError(f"{root}: the encoder of an encoder-decoder model cannot be adapted. Give an encoder.")
         tokenizer = BroughtTokenizer(encoder.tokenizer, str(home), prompt=encoder.prompt, lowercase=encoder.lowercase)
-        settings |= {"batch": options.batch, "length": _length(options, encoder.max_length)}
+        settings |= {"batch": options.batch, "length": _length(options, encoder.max_length), "quiet": quiet}
         return _Parts(tokenizer, lambda text: Contrastive(encoder, tokenizer, text.train, text.valid, **settings))
     head: HeadName = "masked" if options.objective == "masked" else "causal"
     transformers = import_transformers()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from rehead.bases.encoder import Encoder
 from rehead.bases.heads import head_of, load_language_model
 from rehead.errors import UserError
-from rehead.pretrain.adapting import contrastive
+from rehead.pretrain.adapting import contrastive, neighbours
 from rehead.pretrain.adapting.contrastive import Contrastive
 from rehead.pretrain.adapting.language_modelling import Causal, LanguageModelling, Masked
 from rehead.pretrain.adapting.network_objective import NetworkObjective, try_step
@@ -76,42 +76,73 @@ def test_the_loss_is_that_of_transformers(family: str, text: Path, tmp_path: Pat
 def test_the_contrastive_loss_is_that_of_its_formula(
     text: Path, sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing deleted and no dropout: both copies of a text have the vector that the encoder gives it."""
-    monkeypatch.setattr(contrastive, "DELETED", 0.0)
+    """Of each group by itself, with the vectors that the encoder gives the texts; what is alike is left out."""
     monkeypatch.setattr(contrastive, "MEMBERS", 5)
-    objective = contrastive_of(sentences, text, tmp_path, batch=150).eval()
+    objective = contrastive_of(sentences, text, tmp_path, batch=350).eval()
     batch = objective.read(2)
-    groups = batch.tensors["text"]
-    assert groups.shape == (objective.groups, 5)
+    alike = batch.tensors["alike"]
     assert objective.groups > 1
+    assert alike.shape == (objective.groups, 5, 5)
+    assert alike.any()
     with torch.no_grad():
         found = objective(batch.tensors).losses["contrastive"]
-    rows = batch.tensors["ids"][: groups.numel()]
-    ids = [row[: int(keep.sum())].tolist() for row, keep in zip(rows, batch.tensors["keep"], strict=False)]
+    ids = [
+        row[: int(keep.sum())].tolist() for row, keep in zip(batch.tensors["ids"], batch.tensors["keep"], strict=True)
+    ]
     vectors = F.normalize(torch.stack([Encoder(sentences).vectors_of([each])[0] for each in ids]), dim=1)
     expected = 0.0
-    for group in vectors.split(5):
-        expected += float(F.cross_entropy(group @ group.T / contrastive.TEMPERATURE, torch.arange(5), reduction="sum"))
+    for texts, partners, same in zip(*(half.split(5) for half in vectors.chunk(2)), alike, strict=True):
+        for one, other in ((texts, partners), (partners, texts)):
+            for place in range(5):
+                scores = one[place] @ other.T / contrastive.TEMPERATURE
+                kept = [at for at in range(5) if at == place or not same[place, at]]
+                expected += float(torch.logsumexp(scores[kept], 0) - scores[place]) / 2
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
-def test_tokens_are_deleted_from_the_second_copy(text: Path, sentences: Path, tmp_path: Path) -> None:
+def test_partners_are_neighbours_and_neighbours_are_no_negatives(text: Path, sentences: Path, tmp_path: Path) -> None:
     objective = contrastive_of(sentences, text, tmp_path, batch=4_000)
+    whole = list(objective.texts)
+    vectors = F.normalize(torch.stack([Encoder(sentences).vectors_of([each])[0] for each in whole]), dim=1)
+    order = (vectors @ vectors.T).fill_diagonal_(-2).argsort(dim=1, descending=True).numpy()
     batch = objective.read(0)
-    first, second = batch.tensors["keep"].sum(1).view(2, -1) - 2
-    assert float(second.sum() / first.sum()) == pytest.approx(1 - contrastive.DELETED, abs=0.06)
+    count = len(batch.tensors["ids"]) // 2
+    rows = [
+        tuple(row[: int(keep.sum())].tolist())
+        for row, keep in zip(batch.tensors["ids"], batch.tensors["keep"], strict=True)
+    ]
+    known = {tuple(row): place for place, row in enumerate(whole)}
+    texts, partners = ([known[row] for row in half] for half in (rows[:count], rows[count:]))
+    close = [{tuple(whole[each]) for each in order[place][:7]} for place in texts]  # some are equally near
+    assert all(tuple(whole[partner]) in near for partner, near in zip(partners, close, strict=True))
+    alike = batch.tensors["alike"][0]
+    first, size = order[texts[0]][: len(whole) // 8 - 1], alike.shape[0]
+    for at in range(1, size):
+        if texts[at] in first or partners[at] in first:
+            assert alike[0, at]
+            assert alike[at, 0]
+    assert not alike.diagonal().any()
+    assert not alike.all()
     again = objective.read(0)
     assert all(torch.equal(again.tensors[name], each) for name, each in batch.tensors.items())
-    assert not torch.equal(objective.read(5).tensors["ids"][0], batch.tensors["ids"][0])
 
 
-def test_copies_of_a_text_are_not_others(sentences: Path, tmp_path: Path) -> None:
-    """Of texts that are all the same there is nothing to tell."""
-    text = tmp_path / "same.txt"
+def test_of_a_long_corpus_a_sample_is_read(
+    text: Path, sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = contrastive_of(sentences, text, tmp_path)
+    tokens = sum(map(len, everything.texts))
+    monkeypatch.setattr(neighbours, "WORK", everything.encoder.work * tokens / 2)
+    half = contrastive_of(sentences, text, tmp_path)
+    assert len(half.texts) == pytest.approx(len(everything.texts) / 2, rel=0.25)
+    assert half.nearest.max() < len(half.texts)
+
+
+def test_few_texts_are_refused(sentences: Path, tmp_path: Path) -> None:
+    text = tmp_path / "few.txt"
     text.write_text("the film was very good\n" * 40, encoding="utf-8")
-    objective = contrastive_of(sentences, text, tmp_path).eval()
-    with torch.no_grad():
-        assert float(objective(objective.read(0).tensors).losses["contrastive"]) == pytest.approx(0.0, abs=1e-5)
+    with pytest.raises(UserError, match="at least 64"):
+        contrastive_of(sentences, text, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["masked", "contrastive"])
@@ -122,7 +153,7 @@ def test_parts_add_up_to_the_step(kind: str, parts: int, text: Path, bert: Path,
     if kind == "masked":
         objective = language_model(bert, text, tmp_path)
     else:
-        objective = contrastive_of(bert, text, tmp_path, batch=1_200)
+        objective = contrastive_of(bert, text, tmp_path, batch=2_400)
     objective.eval()
     whole = objective.read(1)
     some = [objective.read(1, part, parts) for part in range(parts)]

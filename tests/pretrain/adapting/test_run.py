@@ -106,7 +106,8 @@ def test_it_is_a_base_again(text: Path, sentences: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("objective", ["masked", "contrastive"])
 def test_it_resumes_to_the_bit(objective: str, text: Path, bert: Path, tmp_path: Path) -> None:
     """Broken off twice, amid a step of two parts; dropout is on."""
-    given = {"objective": objective, "accumulate": 2, "batch": 600, "checkpoint_steps": 2}
+    given = {"objective": objective, "accumulate": 2, "batch": 1_200, "checkpoint_steps": 2}
+    given["epochs"] = 6
     adapt(text, bert, tmp_path / "straight", **given)
     expected = left(tmp_path / "straight")
     assert expected.metrics[-1]["step"] >= 4
@@ -120,7 +121,7 @@ def test_it_resumes_to_the_bit(objective: str, text: Path, bert: Path, tmp_path:
 @pytest.mark.parametrize("objective", ["masked", "contrastive"])
 def test_two_processes_do_what_one_does(objective: str, text: Path, bert: Path, tmp_path: Path) -> None:
     """The pooler of a BERT gets no gradient, which two processes could not average."""
-    given = {"objective": objective, "batch": 600, "precision": "float32"}
+    given = {"objective": objective, "batch": 1_200, "precision": "float32"}
     adapt(text, bert, tmp_path / "one", **given, accumulate=2)
     words = ["pretrain", str(text), "--from", str(bert), "--out", str(tmp_path / "two"), "--device", "cpu"]
     for name, value in {**SMALL, **given}.items():
