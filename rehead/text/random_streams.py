@@ -51,6 +51,8 @@ class Stream(IntEnum):
     CONTRAST_ORDER = 81  # the order of the texts of an epoch
     CONTRAST_PARTNER = 82  # which of its neighbours a text is pulled to
     CONTRAST_SAMPLE = 83  # which texts of a long corpus are used
+    CONTRAST_DELETED = 84  # which tokens are deleted from the copy of a text
+    VALIDATION_CONTRAST = 85  # used instead of the seed for copies of held-out texts
 
     # rehead/finetune
     UNLABELLED = 31  # the sample of unlabelled documents for self-training

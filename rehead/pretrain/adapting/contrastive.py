@@ -1,16 +1,16 @@
 """Contrastive adaptation of an encoder of texts: a text is pulled to its neighbours, and away from all others.
 
-A text's neighbours are those whose vectors were nearest before training: among questions to a bank, the nearest one has
-the same label nine times out of ten, and nobody needs to say which label. Within a group of texts, each must tell its
-partner, one of its neighbours, from the partners of the others:
+A text's neighbours are those whose vectors were nearest before training. Where the cosine is 0.8 or more, they mostly
+have the same label, whatever the labels are; such a neighbour is its partner. A text without one is paired with a copy
+of itself, from which some tokens are deleted. Within a group of texts, each must tell its partner from the others':
 
     loss = −log softmax(cosine(text, partners) / temperature)[own]
 
 and the other way round. Texts that are alike, too, are no negatives. A step has several groups, and its parts
 (processes, accumulation) are whole groups, so that the result does not depend on how a step is split.
 
-It pays where neighbours share a label, and costs accuracy where they do not. What else was tried, two copies of a text
-under dropout (SimCSE) or with tokens deleted, and reconstruction (TSDAE), did not pay: docs/experiments/adapting.md.
+What else was tried (copies under dropout as in SimCSE, neighbours alone, reconstruction as in TSDAE) is in
+docs/experiments/adapting.md.
 
 Shapes: G groups, M texts of a group, T tokens, W values of a vector.
 """
@@ -48,6 +48,8 @@ MEMBERS = 32  # texts of a group
 GROUPS = 2  # of a step, unless --batch says otherwise
 NEIGHBOURS = 5  # of a text, one of which is its partner
 ALIKE = 50  # nearest texts that are no negatives; in a small corpus an eighth of it
+CLOSE = 0.8  # cosine from which a neighbour is a partner
+DELETED = 0.3  # share of the tokens that the copy of a text loses
 TEMPERATURE = 0.05
 
 
@@ -89,8 +91,10 @@ class Contrastive(NetworkObjective):
         self.held_out_texts = [read(valid, each) for each in range(len(valid))]
         vectors = encode_ids(encoder, self.texts, quiet=quiet)
         alike = max(1, min(ALIKE, len(vectors) // 8))
-        self.nearest = nearest(vectors, vectors, alike, own=True)
-        self.held_out_nearest = nearest(encode_ids(encoder, self.held_out_texts, quiet=True), vectors, alike)
+        self.nearest, self.cosines = nearest(vectors, vectors, alike, own=True)
+        found = nearest(encode_ids(encoder, self.held_out_texts, quiet=True), vectors, alike)
+        self.held_out_nearest, self.held_out_cosines = found
+        self.around = (len(tokenizer.prefix), len(tokenizer.suffix))
         self.members = min(MEMBERS, len(self.texts))
         group = 2 * self.members * float(np.mean([len(each) for each in self.texts]))
         self.groups = GROUPS if batch is None else max(1, round(batch / group))
@@ -108,9 +112,12 @@ class Contrastive(NetworkObjective):
         count = min(NEIGHBOURS, self.nearest.shape[1])
         which = (random_bits(self.seed, Stream.CONTRAST_PARTNER, at) % np.uint64(count)).astype(np.int64)
         partners, known = self.nearest[texts, which], self.nearest[texts]
-        alike = _is_among(partners, known, self.members) | _is_among(texts, known, self.members)
+        close = self.cosines[texts, which] >= CLOSE
+        alike = _is_among(np.where(close, partners, texts), known, self.members)
+        alike |= _is_among(texts, known, self.members)
         alike |= _is_among(texts, texts[:, None], self.members)  # across the end of an epoch
-        return self._batch([self.texts[each] for each in texts], partners, alike)
+        rows = [self.texts[each] for each in texts]
+        return self._batch(rows, self._partners(rows, partners, close, at, self.seed), alike)
 
     def held_out(self, part: int = 0, parts: int = 1) -> Iterator[Batch]:
         """Yield the held-out texts with their nearest neighbours, in groups; an incomplete last group is left out."""
@@ -121,12 +128,34 @@ class Contrastive(NetworkObjective):
             groups = groups[shard_slice(len(groups), part, parts)]
             texts = (groups[:, None] * members + np.arange(members)).reshape(-1)
             known = self.held_out_nearest[texts]
-            alike = _is_among(known[:, 0], known, members)
-            yield self._batch([self.held_out_texts[each] for each in texts], known[:, 0], alike)
+            close = self.held_out_cosines[texts, 0] >= CLOSE
+            alike = _is_among(np.where(close, known[:, 0], -1), known, members)
+            rows = [self.held_out_texts[each] for each in texts]
+            partners = self._partners(rows, known[:, 0], close, texts, Stream.VALIDATION_CONTRAST)
+            yield self._batch(rows, partners, alike)
 
-    def _batch(self, texts: list[list[int]], partners: Ints, alike: NDArray[np.bool_]) -> Batch:
+    def _partners(
+        self, rows: list[list[int]], partners: Ints, close: NDArray[np.bool_], at: Ints, seed: int
+    ) -> list[list[int]]:
+        """Take the partner of each text where it is close, else a copy with tokens deleted: a function of its place."""
+        return [
+            self.texts[partner] if near else self._delete(row, int(place), seed)
+            for row, partner, near, place in zip(rows, partners, close, at, strict=True)
+        ]
+
+    def _delete(self, row: list[int], place: int, seed: int) -> list[int]:
+        """Delete some tokens, but neither special ones nor all."""
+        bits = random_bits(seed, Stream.CONTRAST_DELETED, np.full(len(row), place), np.arange(len(row)))
+        kept = (bits >> np.uint64(11)) * 2.0**-53 >= DELETED
+        left, right = self.around
+        if not kept[left : len(row) - right].any():
+            return row
+        kept[:left], kept[len(row) - right :] = True, True
+        return [each for each, stays in zip(row, kept, strict=True) if stays]
+
+    def _batch(self, texts: list[list[int]], partners: list[list[int]], alike: NDArray[np.bool_]) -> Batch:
         """Pad the texts, and after them their partners; `alike` (G, M, M) are no negatives."""
-        rows = [*texts, *(self.texts[each] for each in partners)]
+        rows = [*texts, *partners]
         longest = max((len(each) for each in rows), default=1) or 1
         ids = np.full((len(rows), longest), self.encoder.pad, np.int64)
         keep = np.zeros((len(rows), longest), np.bool_)

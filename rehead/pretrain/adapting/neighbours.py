@@ -48,15 +48,16 @@ def encode_ids(encoder: Encoder, ids: Sequence[list[int]], *, quiet: bool) -> Fl
     return vectors
 
 
-def nearest(queries: Floats, vectors: Floats, count: int, *, own: bool = False) -> Ints:
-    """Find the texts nearest to each query, the nearest first: (Q, K).
+def nearest(queries: Floats, vectors: Floats, count: int, *, own: bool = False) -> tuple[Ints, Floats]:
+    """Find the texts nearest to each query, the nearest first, and their cosines: (Q, K) both.
 
     With `own`, the queries are the texts themselves, and none is its own neighbour.
     """
-    found = np.zeros((len(queries), count), np.int64)
+    found, cosines = np.zeros((len(queries), count), np.int64), np.zeros((len(queries), count), np.float32)
     for begin in range(0, len(queries), CHUNK):
         scores = queries[begin : begin + CHUNK] @ vectors.T
         if own:
             scores[np.arange(len(scores)), np.arange(begin, begin + len(scores))] = -np.inf
-        found[begin : begin + CHUNK] = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return found
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        found[begin : begin + CHUNK], cosines[begin : begin + CHUNK] = order, np.take_along_axis(scores, order, 1)
+    return found, cosines

@@ -100,7 +100,10 @@ def test_the_contrastive_loss_is_that_of_its_formula(
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
-def test_partners_are_neighbours_and_neighbours_are_no_negatives(text: Path, sentences: Path, tmp_path: Path) -> None:
+def test_partners_are_neighbours_and_neighbours_are_no_negatives(
+    text: Path, sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contrastive, "CLOSE", -1.0)
     objective = contrastive_of(sentences, text, tmp_path, batch=4_000)
     whole = list(objective.texts)
     vectors = F.normalize(torch.stack([Encoder(sentences).vectors_of([each])[0] for each in whole]), dim=1)
@@ -125,6 +128,25 @@ def test_partners_are_neighbours_and_neighbours_are_no_negatives(text: Path, sen
     assert not alike.all()
     again = objective.read(0)
     assert all(torch.equal(again.tensors[name], each) for name, each in batch.tensors.items())
+
+
+def test_a_text_without_a_close_neighbour_is_paired_with_a_copy(
+    text: Path, sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which tokens are deleted, and their order stays."""
+    monkeypatch.setattr(contrastive, "CLOSE", 2.0)
+    objective = contrastive_of(sentences, text, tmp_path, batch=4_000)
+    for batch in (objective.read(0), next(objective.held_out())):
+        ids, lengths = batch.tensors["ids"], batch.tensors["keep"].sum(1)
+        first, second = (lengths - 2).view(2, -1)
+        if len(first) >= contrastive.MEMBERS:
+            assert float(second.sum() / first.sum()) == pytest.approx(1 - contrastive.DELETED, abs=0.06)
+        rows = [row[: int(length)].tolist() for row, length in zip(ids, lengths, strict=True)]
+        for row, copy in zip(rows[: len(first)], rows[len(first) :], strict=True):
+            whole = iter(row)
+            assert all(each in whole for each in copy)
+            assert (copy[0], copy[-1]) == (0, 2)
+            assert len(copy) > 2
 
 
 def test_of_a_long_corpus_a_sample_is_read(
