@@ -21,6 +21,7 @@ from rehead import __version__
 from rehead.errors import UserError
 from rehead.options import Parser, add_options, read_options
 from rehead.terminal import prepare_streams
+from rehead.training.stopping import ending_signals
 
 
 @dataclass(frozen=True)
@@ -125,13 +126,14 @@ EPILOG = "Options of one command: rehead COMMAND --help"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code.
 
-    0 done, 1 a check found something, 2 the user's error, 70 ours; 130, 141 and 143 as a shell says it of a process
-    that was interrupted, lost its reader, or was told to end.
+    0 done, 1 a check found something, 2 the user's error, 70 ours; 129, 130, 141 and 143 as a shell says it of a
+    process whose terminal was closed, that was interrupted, lost its reader, or was told to end.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _end)
+        for each in ending_signals():
+            signal.signal(each, _end)
     command = _asked_for(arguments)
     debug = "--debug" in arguments
     try:
@@ -172,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _end(signum: int, frame: object) -> None:
     """Leave as from an exception, so that what is half written is cleared away."""
-    sys.exit(143)
+    sys.exit(128 + signum)
 
 
 def _let_go_of_stdout() -> None:

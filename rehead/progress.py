@@ -157,8 +157,11 @@ def progress(
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
+        # A terminal is written to as it is (`rehead.terminal`): a bar consists of escape codes.
         # Results printed meanwhile must stay on stdout; by default rich would redirect them to stderr.
-        with RichProgress(*columns, console=Console(file=stream), redirect_stdout=False) as bar:
+        with RichProgress(
+            *columns, console=Console(file=getattr(stream, "unescaped", stream)), redirect_stdout=False
+        ) as bar:
             shown = Bar(what, total, unit, bar)
             yield shown
             shown.finish()

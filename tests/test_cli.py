@@ -157,7 +157,7 @@ sys.exit(main(["inspect"]))
 """
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 def test_told_to_end_it_clears_away_what_is_half_written(sent: signal.Signals, code: int, tmp_path: Path) -> None:
     writer = subprocess.Popen([sys.executable, "-c", SLOW_WRITER], stdout=subprocess.PIPE, cwd=tmp_path)
     assert writer.stdout is not None

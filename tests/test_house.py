@@ -16,7 +16,9 @@ PACKAGE = Path(rehead.__file__).parent
 # Lowest first; rooms on one line do not import each other.
 FLOORS = [
     {"errors"},
-    {"options", "disk", "progress", "terminal", "figures"},
+    {"options", "locks", "progress", "terminal", "figures"},
+    {"disk"},
+    {"replacing"},
     {"text"},
     {"bases"},
     {"model"},

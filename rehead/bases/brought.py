@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rehead.disk import sha256
+from rehead.errors import UserError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -62,10 +65,18 @@ class Brought:
 
     @property
     def engine(self) -> Engine:
-        """What encodes texts, loaded when it is first needed."""
+        """What encodes texts, loaded into memory when it is first needed."""
         if self._engine is None:
-            self._engine = _open(self.kind, self.root)
+            engine = _open(self.kind, self.root)
+            self._check_unchanged()
+            self._engine = engine
         return self._engine
+
+    def _check_unchanged(self) -> None:
+        """Require that the files are still those whose digests were taken, once they are in memory."""
+        for name, digest in self.files.items():
+            if sha256(self.root / name) != digest:
+                raise UserError(f"{self.root / name} has changed since it was checked. Load it again.")
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickle refers to the files where they are; the engine is loaded again."""

@@ -24,10 +24,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rehead.bases.files import CONFIG, MODULES, SENTENCE, fields_of, inside, sentence_modules
+from rehead.bases.files import CONFIG, MODULES, SENTENCE, TOKENIZER_JSON, fields_of, inside, sentence_modules
 from rehead.bases.pooling import POOLINGS, pool
 from rehead.bases.tensors import read_tensors
 from rehead.errors import UserError, short_repr
+from rehead.terminal import print_note
+from rehead.text.tokenizer_gate import check_tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -185,15 +187,26 @@ def load_model(home: Path, transformers: Any, kind: str = "AutoModel") -> Any:  
         raise UserError(f"{home}: {sick} holds NaN or infinity.")
     if not isinstance(getattr(model.config, "hidden_size", None), int):
         raise UserError(f"{home / CONFIG}: no hidden_size: not a model of text.")
+    for each in (*model.parameters(), *model.buffers()):
+        each.data = each.data.clone()  # what is mapped from the file would change with it
     return model.eval().requires_grad_(False)
 
 
 def load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
-    """Load a tokenizer of transformers."""
+    """Load its tokenizer, which passes the gate: as a file or, if transformers makes it of others, once it is made."""
+    file = home / TOKENIZER_JSON
+    checked = check_tokenizer(file) if file.is_file() else None
     try:
-        return transformers.AutoTokenizer.from_pretrained(str(home), local_files_only=True, trust_remote_code=False)
+        made = transformers.AutoTokenizer.from_pretrained(str(home), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
         raise UserError(f"{home}: transformers cannot load its tokenizer: {short_repr(str(error))}") from error
+    inner = getattr(made, "backend_tokenizer", None)
+    if inner is None:
+        return made
+    for note in (checked or check_tokenizer(inner.to_str(), str(home))).notes:
+        print_note(note)
+        inner.model.dropout = None  # what notes are about
+    return made
 
 
 def max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401

@@ -19,11 +19,11 @@ from rehead.errors import UserError, short_repr
 Kind = Literal["run", "encoder", "model2vec", "sentence-static", "wordllama", "words", "spacy"]
 
 CONFIG, MODULES, WEIGHTS, INDEX = "config.json", "modules.json", "model.safetensors", "model.safetensors.index.json"
-TOKENIZER_CONFIG = "tokenizer_config.json"
+TOKENIZER_JSON, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 VECTORS, WORDS = "vectors.safetensors", "words.json"
 # What a tokenizer consists of, beside `*.model` of SentencePiece.
 TOKENIZER = (
-    "tokenizer.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
+    TOKENIZER_JSON, TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt",
 )  # fmt: skip
 SENTENCE = ("config_sentence_transformers.json", "sentence_bert_config.json", "sentence_roberta_config.json",

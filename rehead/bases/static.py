@@ -36,9 +36,11 @@ from rehead.bases.files import (
     wordllama_files,
 )
 from rehead.bases.tensors import read_tensors
-from rehead.disk import MAX_JSON_BYTES, read_json
+from rehead.disk import read_json
 from rehead.errors import UserError
+from rehead.terminal import print_note
 from rehead.text.spans import word_spans
+from rehead.text.tokenizer_gate import check_tokenizer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,9 +123,9 @@ def _token_finder(file: Path, rows: int, *, known: bool = False) -> Find:
     """Make what tokenizes texts. `known` leaves unknown tokens out; ids past the table's end are its last row."""
     import tokenizers
 
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise UserError(f"{file}: larger than {MAX_JSON_BYTES:,} bytes.")
-    text = file.read_text(encoding="utf-8")
+    text, notes = check_tokenizer(file)
+    for note in notes:
+        print_note(note)
     try:
         inner = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # tokenizers raises nothing more specific

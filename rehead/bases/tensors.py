@@ -15,7 +15,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     """Read all tensors; floating-point ones as float32."""
     try:
         with safe_open(file, framework="pt") as tensors:
-            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118 (no mapping)
+            # Copies: what is mapped from the file would change with it.
+            found = {name: tensors.get_tensor(name).clone() for name in tensors.keys()}  # noqa: SIM118 (no mapping)
     except SafetensorError as error:
         raise UserError(f"{file}: not a whole safetensors file ({error}). Copy it again.") from None
     for name, each in found.items():

@@ -6,7 +6,6 @@ import datetime
 import os
 import platform
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
+from rehead.replacing import publish, writing
+from rehead.training.directory import keeping
 from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
@@ -30,10 +31,8 @@ def command(options: CompareOptions) -> int:
     """Run the command and return its exit code: 1 if a method passes chance level on shuffled labels."""
     try:
         results = compare(options, start_command(sys.argv[1:]))
-    except KeyboardInterrupt:
-        if not (options.out / "plan.json").exists():  # there is nothing to resume
-            raise
-        return report_stop(signal.SIGINT)
+    except (KeyboardInterrupt, SystemExit) as stop:
+        return report_stop(stop, options.out, "plan.json")
     print_table(results)
     print(f"\nreport: {options.out / 'report.html'}")
     return int(any(not each.passed for each in results.guards.controls))
@@ -50,7 +49,7 @@ def compare(
     check_compare(options)
     began = time.monotonic()
     from rehead.compare.data import prepare
-    from rehead.compare.experiment import WORK, list_trials, open_directory, run_trials
+    from rehead.compare.experiment import FILES, WORK, list_trials, open_directory, run_trials
     from rehead.compare.methods import list_methods, with_together
     from rehead.compare.scoring import score
     from rehead.runs.starting import fingerprint, open_base
@@ -70,16 +69,18 @@ def compare(
         )
     methods = {each.key: each for each in list_methods(options, runs)}
     fingerprints = {**splits.fingerprints(), "runs": {name: fingerprint(run) for name, run in given.items()}}
-    out = open_directory(options, fingerprints)
     listed = list_trials(list(methods.values()), counts, options)
     trials = [each for each in listed if include(methods[each.method], each)]
     kept = [method for key, method in methods.items() if any(each.method == key for each in trials)]
-    outcomes = run_trials(trials, kept, runs, splits, options, out)
-    facts = _facts(options, command_line, [_describe_base(name, run) for name, run in given.items()])
-    facts.seconds = time.monotonic() - began
-    results = score(outcomes, kept, counts, splits, facts)
-    write_report(results, out, quiet=options.quiet)
-    shutil.rmtree(out / WORK)
+    with writing(options.out), keeping(options.out):
+        work = open_directory(options, fingerprints)
+        outcomes = run_trials(trials, kept, runs, splits, options, work)
+        facts = _facts(options, command_line, [_describe_base(name, run) for name, run in given.items()])
+        facts.seconds = time.monotonic() - began
+        results = score(outcomes, kept, counts, splits, facts)
+        write_report(results, work, quiet=options.quiet)
+        publish(options.out, FILES)
+        shutil.rmtree(options.out / WORK, ignore_errors=True)
     return results
 
 
@@ -88,7 +89,7 @@ def write_report(results: Results, out: Path, *, quiet: bool = False) -> None:
     from rehead.compare.page import render
     from rehead.compare.plots import draw_plots
     from rehead.compare.results import to_json
-    from rehead.disk import write_json
+    from rehead.disk import atomic_file, write_json
 
     plots: dict[str, str] = {}
     try:
@@ -96,8 +97,10 @@ def write_report(results: Results, out: Path, *, quiet: bool = False) -> None:
     except UserError as error:  # without matplotlib the report has tables only
         if not quiet:
             print(f"note: the report has no plots: {error}", file=sys.stderr)
-    (out / "report.html").write_text(render(results, plots), encoding="utf-8", errors="replace")
-    write_json(out / "results.json", to_json(results))
+    with atomic_file(out / "report.html") as partial:
+        partial.write_text(render(results, plots), encoding="utf-8", errors="replace")
+    with atomic_file(out / "results.json") as partial:
+        write_json(partial, to_json(results))
 
 
 def print_table(results: Results) -> None:

@@ -81,6 +81,8 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
     reading = read_options(options, ReadOptions)
     train = read_labelled(options.labelled, reading)
     check_classes(train)
+    for note in train.notes:
+        print(f"warning: {note}", file=sys.stderr)
     where = {"train": ", ".join(options.labelled), "valid": "", "test": ""}
     test = valid = None
     if options.test is not None:
@@ -98,10 +100,10 @@ def prepare(options: CompareOptions, runs: Sequence[tuple[str, dict[str, Any]]])
     unlabelled = _read_unlabelled(options)
     leaks = _check_leaks(train, valid, test, texts, unlabelled, quiet=options.quiet)
     checked = len(train) + len(valid)
+    _check_left(train, leaks.labelled[0])
     train, valid = (
         subset(data, np.flatnonzero(~flags)) for data, flags in zip((train, valid), leaks.labelled, strict=True)
     )
-    check_classes(train)
     if unlabelled is not None:
         kept = [text for text, copy in zip(unlabelled.texts, leaks.unlabelled, strict=True) if not copy]
         if not kept:
@@ -233,6 +235,19 @@ def _check_leaks(
         np.zeros(0, bool) if unlabelled is None else found[unlabelled.fingerprint].in_test,
         [found[text.fingerprint].in_text if text.texts is not None else np.zeros(len(test), bool) for text in texts],
     )
+
+
+def _check_left(train: LabelledData, in_test: Flags) -> None:
+    """Require two training examples of each class that are not in the test set, too."""
+    for name in train.names:
+        has = np.array([name in labels for labels in train.labels])
+        before, left = int(has.sum()), int((has & ~in_test).sum())
+        if left < 2:
+            raise UserError(
+                f"the class {name!r} has {before:,} training examples, but {before - left:,} of them are copies or "
+                f"near copies of test documents, and are removed: {left or 'none'} left, where 2 are needed. Remove "
+                "near duplicates from the data (rehead data check names them), or add other examples."
+            )
 
 
 def _describe_leaks(texts: Sequence[PretrainingText], leaks: _Leaks, test_size: int) -> list[str]:

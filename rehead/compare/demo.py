@@ -11,7 +11,6 @@ The data is written as ordinary files, so that each step can be repeated by hand
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import check_overwrite
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag
+from rehead.replacing import working_directory
 from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def command(options: DemoOptions) -> int:
 
     try:
         return _demo(options, start_command(sys.argv[1:]))
-    except (KeyboardInterrupt, Stopped) as stopped:
-        return report_stop(stopped.signum if isinstance(stopped, Stopped) else signal.SIGINT)
+    except (KeyboardInterrupt, SystemExit, Stopped) as stop:
+        return report_stop(stop)
 
 
 def _demo(options: DemoOptions, command_line: str) -> int:
@@ -159,7 +159,7 @@ def _comparison(options: DemoOptions) -> CompareOptions:
         seed=options.seed,
         epochs=options.lab_epochs,
         length=None if options.lab_tokens is None else LAB_SHAPE["length"],  # type: ignore[arg-type] # a number
-        resume=options.resume and (report / "plan.json").exists(),
+        resume=options.resume and (working_directory(report) / "plan.json").exists(),
         overwrite=options.overwrite,
         quiet=options.quiet,
         debug=options.debug,
@@ -205,7 +205,7 @@ def _pretraining(options: DemoOptions, name: str, settings: dict[str, Any]) -> P
         texts=[str(options.out / DATA / "unlabelled.txt")],
         out=out,
         seed=options.seed,
-        resume=options.resume and (out / "pretrain.json").exists(),
+        resume=options.resume and (working_directory(out) / "pretrain.json").exists(),
         overwrite=options.overwrite,
         quiet=options.quiet,
         debug=options.debug,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import shutil
 import time
 import zipfile
 from collections.abc import Sequence
@@ -27,10 +26,11 @@ from rehead.compare.kinds import UNLABELLED
 from rehead.compare.methods import TrainedMethod, train_method
 from rehead.compare.options import CompareOptions
 from rehead.compare.results import CurvePoint, Method, from_json
-from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
+from rehead.disk import atomic_file, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.finetune.candidates.candidate import sample
 from rehead.progress import progress
+from rehead.replacing import begin, working_directory
 from rehead.runs.run import Run
 
 PLAN, WORK, RESULTS, REPORT = "plan.json", "work", "results.json", "report.html"
@@ -137,26 +137,21 @@ def _predict_test(trained: TrainedMethod, splits: Splits) -> Outcome:
 
 
 def open_directory(options: CompareOptions, fingerprints: dict[str, Any]) -> Path:
-    """Create the output directory; with --resume, check that the options and data are those of its plan."""
-    out = options.out
+    """Create the directory that the comparison is made in; with --resume, check that its plan is the same."""
+    out, work = options.out, working_directory(options.out)
     asked = {name: value for name, value in dataclasses.asdict(options).items() if name not in MAY_CHANGE}
     now = json.loads(json.dumps({"options": asked, "data": fingerprints}))
     if options.resume:
-        if (out / RESULTS).exists():
+        if work == out and (out / RESULTS).exists():
             raise UserError(f"{out} is complete: there is nothing to resume. Choose another --out.")
-        if not (out / PLAN).exists():
+        if not (work / PLAN).exists():
             raise UserError(f"{out} holds no comparison to resume ({PLAN} is missing). Drop --resume.")
-        _check_same(out, read_checksummed_json(out / PLAN), now)
-        return out
-    check_overwrite(out, FILES if options.overwrite else None)
-    for name in FILES:
-        if (out / name).is_dir():
-            shutil.rmtree(out / name)
-        else:
-            (out / name).unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
-    write_checksummed_json(out / PLAN, now)
-    return out
+        _check_same(out, read_checksummed_json(work / PLAN), now)
+        return work
+    work = begin(out, FILES if options.overwrite else None)
+    with atomic_file(work / PLAN) as partial:
+        write_checksummed_json(partial, now)
+    return work
 
 
 def _check_same(out: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -175,10 +170,8 @@ def _write(path: Path, outcome: Outcome) -> None:
     facts = {each.name: getattr(outcome, each.name) for each in dataclasses.fields(outcome)}
     probabilities = facts.pop("probabilities")
     facts["curve"] = [dataclasses.asdict(point) for point in outcome.curve]
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with atomic_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, probabilities=probabilities, facts=np.array(json.dumps(facts)))
-    partial.replace(path)
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Outcome | None:

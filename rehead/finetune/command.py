@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING
 
 from rehead.finetune.options import FinetuneOptions
@@ -23,12 +22,8 @@ def command(options: FinetuneOptions) -> int:
 
     try:
         fitted = run_finetuning(options)
-    except Stopped as stopped:
-        return report_stop(stopped.signum)
-    except KeyboardInterrupt:
-        if options.debug or not (options.out / DESCRIPTION).exists():
-            raise
-        return report_stop(signal.SIGINT)  # outside a training step, as in cross-validation
+    except (Stopped, KeyboardInterrupt, SystemExit) as stop:  # the latter: outside a step, as in cross-validation
+        return report_stop(stop, options.out, DESCRIPTION)
     if fitted is not None:
         print(_summary(options, fitted))
     return 0

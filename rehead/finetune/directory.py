@@ -30,8 +30,7 @@ def open_directory(options: FinetuneOptions, given: dict[str, Any], *, resume: b
     out = options.out
     before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
-        create_directory(out, overwrite=options.overwrite)
-        write_description(out, DESCRIPTION, given)
+        write_description(create_directory(out, overwrite=options.overwrite), DESCRIPTION, given)
         return
     compare_options(out, before["options"], given["options"])
     for name, flag in (

@@ -39,6 +39,7 @@ from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits, class_probabilities
 from rehead.runs.starting import open_bases
 from rehead.text.documents import LabelledData, describe_value
+from rehead.text.label_spelling import spelling_notes
 from rehead.text.long_documents import LongRule
 from rehead.text.readers import Texts
 
@@ -232,6 +233,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
             elif isinstance(unlabelled, Texts):
                 unlabelled = sample_texts(unlabelled, options.seed)
             fitted = fit_classifier(data, None, base=base, options=options, unlabelled=unlabelled, say=say)
+        fitted.notes[:0] = [f"warning: {note}" for note in data.notes]
         if self.base is not None:
             return fitted, None
         fitted.run.details[PRETRAINING] = base.details
@@ -334,7 +336,9 @@ def _examples(texts: list[str], y: Any) -> tuple[LabelledData, NDArray[Any]]:  #
         names = _names(classes)
         labels = [(names[each],) for each in numbers]
     multilabel = type_of_target(y).startswith("multilabel")
-    return LabelledData(texts, labels, names, multilabel, [("X", place) for place in range(len(texts))]), classes
+    data = LabelledData(texts, labels, names, multilabel, [("X", place) for place in range(len(texts))])
+    data.notes = spelling_notes(data)
+    return data, classes
 
 
 def _names(classes: NDArray[Any]) -> list[str]:

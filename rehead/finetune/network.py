@@ -64,14 +64,13 @@ def train_network(
     quiet: bool = True,
     say: Callable[[str], None] = lambda line: None,
     world: World | None = None,
-    begins: Callable[[], None] = lambda: None,
 ) -> Fitted:
     """Train a classifier on labelled text.
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
     Without one, `like` gives shape and tokenizer, and the weights are random. `whole`: train on all examples to the
     end, with nothing set aside, no best epoch and no calibration. `directory` receives checkpoints and metrics; without
-    one nothing is written. `begins` is called when nothing can be refused any more, before the first step.
+    one nothing is written.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
@@ -119,7 +118,6 @@ def train_network(
     if objective.pieces.cut:
         notes.append(describe_cut(objective.pieces.cut, len(train), view.max_length, view.options.long))
         say(notes[-1])
-    begins()
     state, lines = _train(
         objective, options, len(train), directory, whole=whole, resume=resume, quiet=quiet, say=say, world=world
     )

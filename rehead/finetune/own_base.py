@@ -21,7 +21,7 @@ from rehead.runs.run import Run, load
 from rehead.text.combined import CombinedTexts
 from rehead.text.documents import LabelledData
 from rehead.text.readers import Texts
-from rehead.training.directory import BASE, remove_leftovers
+from rehead.training.directory import BASE, finish
 from rehead.training.distributed import World
 from rehead.training.stopping import Stopped
 
@@ -40,16 +40,17 @@ def pretrain_base(
     out = options.out / BASE
     begun, whole = (out / DESCRIPTION).exists(), (out / "config.json").exists()
     world.barrier()  # all processes have looked before the first one writes
+    if world.is_main and not begun and not whole:
+        shutil.rmtree(out, ignore_errors=True)  # of a process that was killed
     if begun or not whole:
         more = "" if unlabelled is None else "the unlabelled text and "
         say(f"part 1 of 2: pretraining a base on {more}{len(train):,} labelled texts (their labels are not used)")
         texts = CombinedTexts(train.texts, unlabelled or (), leave_out=() if valid is None else valid.texts)
         given = pretraining_options(options, out)
-        given.overwrite = not begun
         advice = "Add more of the same kind with --unlabelled."
         pretrain_in(world, given, say=say, resume=begun, texts=texts, least=0, advice=advice)
         if world.is_main:
-            remove_leftovers(out, DESCRIPTION)
+            finish(out, DESCRIPTION)
             shutil.rmtree(out / "checkpoints", ignore_errors=True)
         world.barrier()
     else:

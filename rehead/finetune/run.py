@@ -16,12 +16,13 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rehead.errors import UserError
+from rehead.errors import ConfigError, UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted
@@ -41,8 +42,10 @@ from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.options import check_names, read_options
 from rehead.progress import duration
+from rehead.replacing import working_directory, writing
 from rehead.runs.run import Run, load, save_into
 from rehead.runs.starting import open_bases
+from rehead.terminal import print_note
 from rehead.text.documents import Document, LabelledData, ReadOptions, describe_skipped
 from rehead.text.labelled import read_examples
 from rehead.text.order import random_bits
@@ -50,7 +53,8 @@ from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
-from rehead.training.directory import discard_replaced, remove_leftovers, roll_back
+from rehead.training.directory import describe_place, finish, is_whole, keeping, roll_back
+from rehead.training.distributed import World
 from rehead.training.distributed import join_processes as join_world
 from rehead.training.resuming import stop_as_interrupt
 
@@ -85,8 +89,8 @@ def finetune(
 def run_finetuning(options: FinetuneOptions) -> Fitted | None:
     """Fine-tune and save, on a base that is given or pretrained here; return None in all processes but the first."""
     check_finetuning(options)
-    began = time.monotonic()
-    with join_world(options.device) as world:
+    began, out = time.monotonic(), options.out
+    with join_world(options.device) as world, ExitStack() as held:
 
         def say(line: str) -> None:
             if world.is_main and not options.quiet:
@@ -103,9 +107,17 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
             say(line)
         resume = options.resume or world.restarted
         if world.is_main:
+            held.enter_context(writing(out))
             other = None if unlabelled is None else unlabelled.fingerprint()
             open_directory(options, description(options, train, valid, other, base), resume=resume)
         world.barrier()
+        held.enter_context(keeping(out))
+        options = dataclasses.replace(options, out=working_directory(out))
+        describe_place(out, say)
+        if resume and is_whole(out):  # it was stopped after its last step
+            fitted = Fitted(run := load(options.out), [], [], run.details["seconds"])
+            world.barrier()
+            return _finish(options, out, world, fitted, say)
         _describe_data(train, valid, say)
         try:
             if pretrains(options):
@@ -127,20 +139,16 @@ def run_finetuning(options: FinetuneOptions) -> Fitted | None:
                 resume=resume,
                 quiet=options.quiet,
                 world=world,
-                begins=lambda: discard_replaced(options.out) if world.is_main else None,
             )
         except UserError:
             if world.is_main and not resume and not _resumable(options):
-                roll_back(options.out)
+                roll_back(out)
             raise
-        if not world.is_main:
-            world.barrier()
-            return None
         if pretrains(options) and base is not None:
             fitted.run.details["pretraining"] = base.details
-        _finish(options, fitted, say)
-        world.barrier()
-        return fitted
+        if world.is_main:
+            _save(options, fitted.run, out.absolute().name)
+        return _finish(options, out, world, fitted, say)
 
 
 def read_unlabelled(paths: list[str], reading: ReadOptions | None = None) -> Texts:
@@ -167,6 +175,8 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
     train = read_examples(options.labelled, reading, allow_single=True)
     if skipped := describe_skipped(train.skipped):
         say(f"skipped: {skipped}")
+    for note in train.notes:
+        say(f"warning: {note}")
     if not options.valid:
         return train, None
     valid = read_examples(options.valid, reading, check=False)
@@ -207,6 +217,8 @@ def _random_run(options: FinetuneOptions, train: LabelledData) -> Run:
         tokenizer = Tokenizer.train(documents, vocab=vocab, lowercase=True, seed=options.seed, quiet=options.quiet)
     else:
         tokenizer = Tokenizer.load(options.tokenizer)
+        for note in tokenizer.notes:
+            print_note(note)
     torch.manual_seed(options.seed)
     return Run(Model(preset(options.preset, ntokens=tokenizer.vocab_size, **options.changed_sizes())).eval(), tokenizer)
 
@@ -235,13 +247,24 @@ def _resumable(options: FinetuneOptions) -> bool:
     return unfinished(options.out)
 
 
-def _finish(options: FinetuneOptions, fitted: Fitted, say: Say) -> None:
-    """Save the run, and plot its curves if matplotlib is installed."""
-    discard_replaced(options.out)
-    save_into(fitted.run, options.out)
-    if (options.out / "metrics.jsonl").exists():
-        try:
-            curves.save(options.out / "metrics.jsonl", options.out)
-        except UserError as error:
-            say(f"note: the curves were not plotted: {error}")
-    remove_leftovers(options.out, DESCRIPTION)
+def _save(options: FinetuneOptions, run: Run, name: str) -> None:
+    """Write weights and configuration."""
+    try:
+        save_into(run, options.out, name)
+    except ConfigError:
+        raise
+    except UserError as error:
+        raise UserError(f"{error} Free some space, and finish with --resume.") from error
+
+
+def _finish(options: FinetuneOptions, out: Path, world: World, fitted: Fitted, say: Say) -> Fitted | None:
+    """Plot the curves of a saved run if matplotlib is installed, and clean up; give None but in the first process."""
+    if world.is_main:
+        if (options.out / "metrics.jsonl").exists():
+            try:
+                curves.save(options.out / "metrics.jsonl", options.out)
+            except UserError as error:
+                say(f"note: the curves were not plotted: {error}")
+        finish(out, DESCRIPTION)
+    world.barrier()
+    return fitted if world.is_main else None

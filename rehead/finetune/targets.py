@@ -12,6 +12,7 @@ import numpy as np
 
 from rehead.errors import UserError
 from rehead.text.documents import LabelledData, location
+from rehead.text.label_spelling import same_label
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,9 +26,10 @@ def targets(data: LabelledData, names: Sequence[str], *, multilabel: bool) -> Ta
     for labels, (source, line) in zip(data.labels, data.sources, strict=True):
         if odd := next((each for each in labels if each not in number), None):
             known = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
+            same = same_label(odd, names)
             raise UserError(
                 f"{location(source, line)}: the label {odd!r} is not in the training set ({known}). "
-                "Correct it, or add examples of it to the training set."
+                + (f"Write {same!r}, as there." if same else "Correct it, or add examples of it to the training set.")
             )
         if len(labels) != 1 and not multilabel:
             raise UserError(

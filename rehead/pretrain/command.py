@@ -16,13 +16,14 @@ __all__ = ["PretrainOptions", "command"]
 
 def command(options: PretrainOptions) -> int:
     """Run the command; tell how to go on if it was stopped."""
+    from rehead.pretrain.directory import DESCRIPTION
     from rehead.pretrain.run import run_pretraining
     from rehead.training.stopping import Stopped
 
     try:
         run = run_pretraining(options)
-    except Stopped as stopped:
-        return report_stop(stopped.signum)
+    except (Stopped, KeyboardInterrupt, SystemExit) as stop:  # the latter: outside a step
+        return report_stop(stop, options.out, DESCRIPTION)
     if run is not None:
         print(_summary(options, run))
     return 0

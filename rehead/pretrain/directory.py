@@ -10,6 +10,7 @@ from rehead.disk import file_inside, sha256
 from rehead.errors import DamagedError, UserError
 from rehead.model.objectives import specs_of
 from rehead.pretrain.options import PretrainOptions, objective_of, shape_of, stages_of
+from rehead.replacing import working_directory
 from rehead.training.directory import TOKENIZER, compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
 
@@ -27,12 +28,12 @@ def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool, 
     out, now = options.out, description(options, fingerprint, base)
     before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
-        create_directory(out, overwrite=options.overwrite)
-        _describe(out, now, None)
+        _describe(create_directory(out, overwrite=options.overwrite), now, None)
         return False
     _compare(options, before, now)
-    if before["tokenizer"] is not None and before["tokenizer"] != sha256(file_inside(out, TOKENIZER)):
-        raise DamagedError(f"{out / TOKENIZER}: not the file that was saved. Start again with --overwrite.")
+    work = working_directory(out)
+    if before["tokenizer"] is not None and before["tokenizer"] != sha256(file_inside(work, TOKENIZER)):
+        raise DamagedError(f"{work / TOKENIZER}: not the file that was saved. Start again with --overwrite.")
     return before["tokenizer"] is not None
 
 

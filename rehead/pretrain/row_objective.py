@@ -100,6 +100,13 @@ def hits(name: str, count: Tensor | None) -> dict[str, Tensor]:
     return {} if count is None else {f"{name}_hits": count}
 
 
+def next_token_batch(rows: PackedRows, at: NDArray[np.int64]) -> Batch:
+    """Read rows for next-token prediction, one token longer than the input: the last one is only predicted."""
+    ids = rows.at(at).ids
+    count = len(ids) * (ids.shape[1] - 1)
+    return Batch({"ids": tensor(ids)}, {"causal": count}, count)
+
+
 def tensor(array: NDArray[np.int64]) -> Tensor:
     """Wrap an array as a tensor, without a copy where possible."""
     return torch.from_numpy(np.ascontiguousarray(array))

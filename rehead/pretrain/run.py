@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,8 @@ from rehead.pretrain.context import Prepared, split_tokens
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
 from rehead.pretrain.phases import make_phases
-from rehead.runs.run import Run, load, save_into
+from rehead.replacing import working_directory, writing
+from rehead.runs.run import Run, bring, load, save_into
 from rehead.text.documents import ReadOptions
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
@@ -40,7 +42,7 @@ from rehead.text.store import TokenStore, build_store
 from rehead.text.store_subset import StoreSubset
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
-from rehead.training.directory import TOKENIZER, TOKENS, discard_replaced, remove_leftovers, roll_back
+from rehead.training.directory import TOKENIZER, TOKENS, describe_place, finish, is_whole, keeping, roll_back
 from rehead.training.distributed import World, find_device, gather_model
 from rehead.training.distributed import join_processes as join_world
 from rehead.training.loop import Phase, train
@@ -73,10 +75,13 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
     """Pretrain; give the run, or None in all processes but the first."""
     check_training(options)
     check_pretraining(options)
-    with join_world(options.device) as world:
+    with join_world(options.device) as world, ExitStack() as held:
         say = _saying(world, options)
         if options.shard and world.size == 1:
             raise UserError("--shard spreads a model over processes. Start them with torchrun, or drop --shard.")
+        if world.is_main:
+            held.enter_context(writing(options.out))
+        held.enter_context(keeping(options.out))
         resume = options.resume or world.restarted
         if options.base is None:
             run = pretrain_in(world, options, say=say, resume=resume)
@@ -85,8 +90,10 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
 
             run = adapt_in(world, options, say=say, resume=resume)
         if run is not None:
-            _draw(options.out, say)
-            remove_leftovers(options.out, DESCRIPTION)
+            _draw(working_directory(options.out), say)
+            finish(options.out, DESCRIPTION)
+        if run is not None and options.base is not None:  # it is read where it is now
+            run = dataclasses.replace(bring(options.out), details=run.details)
         world.barrier()
         return run
 
@@ -103,27 +110,30 @@ def pretrain_in(
 ) -> Run | None:
     """Pretrain in processes that have been started, and save; give the run, or None in all but the first.
 
-    What the run was resumed from stays until `remove_leftovers`. `texts` take the place of the files that the options
+    What the run was resumed from stays until `finish`. `texts` take the place of the files that the options
     name. Less than `least` tokens of text are refused; where they are little, `advice` says what to do.
     """
-    stages = stages_of(options)
+    stages, out = stages_of(options), options.out
     opened = _open(options, texts, resume=resume) if world.is_main else None
+    world.barrier()
+    options = dataclasses.replace(options, out=working_directory(out))
+    describe_place(out, say)
+    if resume and is_whole(out):  # it was stopped after its last step
+        return load(options.out) if world.is_main else None
     try:
         prepared = _prepare(options, world, opened, say, least)
         model = _model(_config(options, prepared.tokenizer), stages, options.seed)
         phases = make_phases(options, stages, model, prepared)
     except UserError:
         if opened is not None and not resume:
-            roll_back(options.out)
+            roll_back(out)
         raise
-    if opened is not None:
-        discard_replaced(options.out)
     _introduce(say, model, prepared, phases, stages, advice)
     state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
     _say_if_stopped(say, phases[-1], state)
     run = _make_run(options, world, prepared, phases[-1].objective, state)
     if run is not None:
-        _save(run, options.out)
+        _save(run, options.out, out.absolute().name)
     return run
 
 
@@ -260,10 +270,10 @@ def _make_run(
     return Run(model, prepared.tokenizer, None, details)
 
 
-def _save(run: Run, out: Path) -> None:
+def _save(run: Run, out: Path, name: str) -> None:
     """Write weights and configuration."""
     try:
-        save_into(run, out)
+        save_into(run, out, name)
     except ConfigError as error:  # weights that are not finite: the last step diverged after its loss was checked
         raise UserError(
             f"{error} Training diverged. Start again (--overwrite) with a lower --lr or --lr-scale."

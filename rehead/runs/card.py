@@ -286,7 +286,7 @@ def _dict(fields: dict[str, Any], name: str) -> dict[str, Any]:
 def _number(fields: dict[str, Any], name: str) -> Any:  # noqa: ANN401 (int or float)
     """Give a number that is one; details may hold anything."""
     found = fields.get(name)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < 2**63 else None
 
 
 def _hex(digest: object) -> str:

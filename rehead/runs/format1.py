@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
-from rehead.errors import ConfigError, DamagedError, short_repr
+from rehead.errors import ConfigError, short_repr
 from rehead.model.config import Classifier, ModelConfig, ViewConfig, check_fields, from_dict, to_dict
+from rehead.runs.weights import Weights
 from rehead.text.long_documents import LongRule
 
 
@@ -53,7 +51,7 @@ class Upgrade(NamedTuple):
     "Beginnings of the names of tensors that are no longer kept."
 
 
-def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
+def upgrade(config: Mapping[str, Any], weights: Weights) -> Upgrade:
     """Describe a run of format 1 as this version does."""
     model = config["model"]
     if not isinstance(model, dict) or "reads" in model:
@@ -65,7 +63,7 @@ def upgrade(config: Mapping[str, Any], weights: Path) -> Upgrade:
         "base.statistics.frequency": "base.spread.frequency",
         "base.statistics.documents": "base.spread.documents",
     }
-    known = _tensor_names(weights)
+    known = weights.entries
     for view in shape.views:
         old = "" if view == shape.reads else "past_"
         for new, name in (("mean", "centre"), ("covariance", "covariance")):
@@ -110,19 +108,9 @@ def _classifier(fields: Mapping[str, Any], reading: Any, shape: ModelConfig) -> 
     return Classifier(classes=old.classes, views=tuple(views), multilabel=old.multilabel, dropout=old.dropout)
 
 
-def _untrained(shape: ModelConfig, weights: Path) -> bool:
+def _untrained(shape: ModelConfig, weights: Weights) -> bool:
     """Tell whether all layers are still the identity: pre-norm layers start with output projections of zero."""
     if shape.norm != "pre":
         return False
     projections = [f"base.layers.{layer}.{name}." for layer in range(shape.nlayers) for name in ("output", "down")]
-    names = [name for name in _tensor_names(weights) if name.startswith(tuple(projections))]
-    with safe_open(weights, framework="pt") as tensors:
-        return not any(bool(tensors.get_tensor(name).any()) for name in names)
-
-
-def _tensor_names(weights: Path) -> set[str]:
-    try:
-        with safe_open(weights, framework="pt") as tensors:
-            return set(tensors.keys())
-    except SafetensorError as error:
-        raise DamagedError(f"{weights}: not a whole safetensors file ({error}). Restore it from a copy.") from None
+    return not any(bool(weights.data[name].any()) for name in weights.data if name.startswith(tuple(projections)))

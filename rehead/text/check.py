@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
-from rehead.terminal import results_console
+from rehead.terminal import print_note, results_console
 from rehead.text.documents import ReadOptions, location
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def check(options: CheckOptions) -> int:
         from rehead.text.tokenizer import Tokenizer
 
         tokenizer = Tokenizer.load(options.tokenizer)
+        for note in tokenizer.notes:
+            print_note(note)
     how_to_read = read_options(options, ReadOptions)
     report = check_splits(
         options.paths,

@@ -101,6 +101,7 @@ def stream_texts(split: DataSplit, options: ReadOptions, *, quiet: bool = False)
 def _labelled(split: DataSplit, options: ReadOptions) -> Iterator[Document | Example]:
     data = read_examples(split.labelled, options, check=False)
     split.skipped.update(data.skipped)
+    split.notes += data.notes
     if split.for_training:
         try:
             check_classes(data)

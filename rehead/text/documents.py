@@ -149,6 +149,8 @@ class LabelledData:
     "(file, line) of every example, for messages: see `location`."
     skipped: Counter[str] = field(default_factory=Counter)
     "Number of skipped items by reason: see `describe_skipped`."
+    notes: list[str] = field(default_factory=list)
+    "What the user should know about the labels, one sentence each: see `rehead.text.label_spelling`."
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rehead.disk import atomic_directory, check_overwrite
 from rehead.options import CommonOptions, flag, positional
+from rehead.replacing import writing
 from rehead.text.datasets import DatasetSplits, Name, load_dataset
 from rehead.text.documents import LabelledData
+from rehead.text.spreadsheet import neutralise
 
 FILES = ("unlabelled.txt", "train.csv", "valid.csv", "test.csv")
 
@@ -46,6 +49,9 @@ class ExportOptions(CommonOptions):
     seed: int = flag(0, metavar="N")
     "Random seed of the split."
 
+    spreadsheet: bool = False
+    "For a spreadsheet: put an apostrophe in front of cells that it would take for a formula (=, +, -, @)."
+
     overwrite: bool = False
     "Replace the output directory if it holds nothing but an earlier export."
 
@@ -55,7 +61,7 @@ def export(options: ExportOptions) -> None:
     replace = FILES if options.overwrite else None
     check_overwrite(options.out, replace)
     splits = load_dataset(options.name, options.train, options.valid, options.test, options.seed)
-    write_splits(splits, options.out, overwrite=options.overwrite)
+    write_splits(splits, options.out, overwrite=options.overwrite, spreadsheet=options.spreadsheet)
     counts = (len(splits.unlabelled), len(splits.train), len(splits.valid), len(splits.test))
     for file, count in zip(FILES, counts, strict=True):
         print(f"{options.out / file}: {count:,} documents")
@@ -63,17 +69,18 @@ def export(options: ExportOptions) -> None:
         print(f"{splits.removed} reviews removed as exact or near duplicates.", file=sys.stderr)
 
 
-def write_splits(splits: DatasetSplits, out: Path, *, overwrite: bool = False) -> None:
-    """Write the splits of a dataset to files."""
-    with atomic_directory(out, replace=FILES if overwrite else None) as made:
+def write_splits(splits: DatasetSplits, out: Path, *, overwrite: bool = False, spreadsheet: bool = False) -> None:
+    """Write the splits of a dataset to files; `spreadsheet`: neutralise cells that look like formulas."""
+    with writing(out), atomic_directory(out, replace=FILES if overwrite else None) as made:
         with (made / "unlabelled.txt").open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{text}\n" for text in splits.unlabelled)
         for name in ("train", "valid", "test"):
-            _write_table(made / f"{name}.csv", getattr(splits, name))
+            _write_table(made / f"{name}.csv", getattr(splits, name), neutralise if spreadsheet else str)
 
 
-def _write_table(path: Path, data: LabelledData) -> None:
+def _write_table(path: Path, data: LabelledData, cell: Callable[[str], str]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["text", "label"])
-        rows.writerows((text, "|".join(labels)) for text, labels in zip(data.texts, data.labels, strict=True))
+        pairs = zip(data.texts, data.labels, strict=True)
+        rows.writerows((cell(text), cell("|".join(labels))) for text, labels in pairs)

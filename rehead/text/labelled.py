@@ -3,10 +3,11 @@
 `labelled_files` lists the supported layouts. In a class folder each file is an example, unless `--documents line` or
 `block` is given. The SentencePiece pieces of an `.spm` file are joined to text.
 
-Labels become strings: JSON's 1 and 1.0 are both `1`, true and false are `true` and `false`; surrounding white space is
-stripped. The dataset is multilabel if any label is a list or contains `|` (`a|b`), unless `--single-label` is given;
-then every example has a set of labels. An empty label is an error, or skipped and counted with `--skip-empty`; only the
-empty list `[]` means "none of the classes".
+Labels become strings, spelled as in a csv file: JSON's 1 is `1` and 1.0 is `1.0`, true and false are `true` and
+`false`; surrounding white space is stripped. Names that are probably one class, spelled in several ways, are noted
+(`label_spelling`). The dataset is multilabel if any label is a list or contains `|` (`a|b`), unless `--single-label` is
+given; then every example has a set of labels. An empty label is an error, or skipped and counted with `--skip-empty`;
+only the empty list `[]` means "none of the classes".
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from rehead.errors import UserError
 from rehead.text.decoding import InputFile
 from rehead.text.documents import LabelledData, ReadOptions, check_values, location
+from rehead.text.label_spelling import separator_notes, spelling_notes
 from rehead.text.labelled_files import LabelledFile, find_labelled_files, source_name
 from rehead.text.readers import kept_rows, read_rows
 from rehead.text.sources import InputPath, Source, check_options_apply, list_inputs
@@ -64,6 +66,9 @@ def read_examples(
         sources=[(source, line) for _, _, source, line in raw],
         skipped=skipped,
     )
+    data.notes = spelling_notes(data)
+    if multilabel:
+        data.notes[:0] = separator_notes([label for _, label, _, _ in raw], data.sources)
     if check:
         check_classes(data, allow_single=allow_single)
     return data
@@ -109,8 +114,6 @@ def label_name(value: object, at: str) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        value = int(value)
     if isinstance(value, str | int | float):
         name = str(value).strip()
         check_surrogates(name, at)

@@ -28,8 +28,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from rehead.errors import UserError
-from rehead.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, read_bytes
+from rehead.errors import UserError, short_repr
+from rehead.text.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from rehead.text.tokenizer_gate import MAX_BYTES, MAX_PIECE, read_limited
 
 SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 SPACE = "▁"
@@ -67,7 +68,7 @@ class SentencePieceModel:
 def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) -> Tokenizer:
     """Create a tokenizer from a `.model` file and its `dict.txt`."""
     path = Path(model)
-    spec = read_model(read_bytes(path, "SentencePiece model"), str(path))
+    spec = read_model(read_limited(path, MAX_BYTES, "SentencePiece model"), str(path))
     if spec.algorithm not in (1, 2):
         raise UserError(f"{path}: only unigram and BPE models are supported, not word or character models.")
     if spec.space_at_end or not spec.escape_spaces:
@@ -88,14 +89,14 @@ def read_sentencepiece(model: str | Path, dict_txt: str | Path | None = None) ->
         notes.append(
             f"{path}: {_some(user_defined)} user-defined symbols: they keep their ids, but text never produces them."
         )
-    return Tokenizer(_assemble(spec, [*SPECIAL_TOKENS, *listed]), name=str(path), notes=notes)
+    return Tokenizer.from_json(_assemble(spec, [*SPECIAL_TOKENS, *listed]).to_str(), str(path), notes)
 
 
 def read_dictionary(path: Path) -> list[str]:
     """Read the pieces of a `dict.txt`, in order."""
     pieces: dict[str, int] = {}
     try:
-        text = read_bytes(path, "dictionary").decode("utf-8")
+        text = read_limited(path, MAX_BYTES, "dictionary").decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}). Give the dict.txt of the model.") from None
     # Only "\n" ends a line: other characters that str.splitlines would split at can be pieces.
@@ -130,6 +131,8 @@ def read_model(data: bytes, name: str) -> SentencePieceModel:
                 spec.escape_spaces = bool(rules.get(5, 1))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, struct.error):
         raise UserError(f"{name} is damaged or not a SentencePiece model.") from None
+    if long := next((piece for piece in spec.pieces if len(piece) > MAX_PIECE), None):
+        raise UserError(f"{name}: the piece {short_repr(long)} is longer than the limit of {MAX_PIECE} characters.")
     if not spec.pieces:
         raise UserError(f"{name} is not a SentencePiece model: it has no pieces.")
     return spec
@@ -164,6 +167,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     result = shift = 0
     while True:
         byte = data[at]
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
         at, result, shift = at + 1, result | (byte & 127) << shift, shift + 7
         if byte < 128:
             return result, at

@@ -16,7 +16,6 @@ import glob
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import weakref
 from collections import Counter
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from rehead.errors import UserError
+from rehead.terminal import stdin
 from rehead.text.documents import TABLES, ReadOptions, describe_value, format_of
 
 KNOWN = ".txt .csv .tsv .jsonl .parquet .spm, each also .gz or .zst"
@@ -111,7 +111,7 @@ def spool(given: InputPath, options: ReadOptions) -> str | Source:
     if isinstance(name, Source) or not is_stream(name):
         return name
     if name == "-":
-        return _spooled(name, sys.stdin.buffer, options.input_format or "txt")
+        return _spooled(name, stdin().buffer, options.input_format or "txt")
     return file_source(name, options)
 
 

@@ -375,12 +375,27 @@ def _json_columns(
 
 def _json_object(line: str, at: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=_keys_once)
+    except _RepeatedKeyError as error:
+        raise UserError(f"{at}: the key {error} is there twice in one object. Remove or rename one of them.") from None
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
         raise UserError(f"{at}: not JSON: {reason}. Write one object per line.") from error
     if not isinstance(record, dict):
         raise UserError(f"{at}: of type {type(record).__name__}, not an object. Write one object per line.")
+    return record
+
+
+class _RepeatedKeyError(ValueError):
+    """A key that an object has twice."""
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its pairs; readers of JSON disagree about which of two values for one key counts."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        seen: set[str] = set()
+        raise _RepeatedKeyError(repr(_clipped(next(key for key, _ in pairs if key in seen or seen.add(key)))))  # type: ignore[func-returns-value]
     return record
 
 

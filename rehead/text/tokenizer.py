@@ -1,7 +1,8 @@
 """The tokenizer: text to ids and back, with a uniform interface to the special tokens.
 
 `Tokenizer` wraps a `tokenizers.Tokenizer`, that is, a `tokenizer.json` from any source: trained here
-(`rehead.text.vocabulary`), brought by the user, or converted from SentencePiece (`rehead.text.sentencepiece`).
+(`rehead.text.vocabulary`), brought by the user, or converted from SentencePiece (`rehead.text.sentencepiece`). What
+comes from a file passes `rehead.text.tokenizer_gate` first.
 
 Three rules hold for all of them:
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.errors import UserError
+from rehead.text.tokenizer_gate import MAX_BYTES, check_tokenizer, read_limited
 
 if TYPE_CHECKING:
     import tokenizers
@@ -102,20 +104,20 @@ class Tokenizer:
         if path.suffix == ".model":
             beside = path.with_name("dict.txt")
             return cls.from_sentencepiece(path, beside if beside.exists() else None)
-        try:
-            text = read_bytes(path, "tokenizer").decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 (byte {error.start}), so it is not a tokenizer.json.") from None
-        return cls.from_json(text, name=str(path))
+        return cls.from_json(read_limited(path, MAX_BYTES, "tokenizer"), name=str(path))
 
     @classmethod
-    def from_json(cls, text: str, name: str = "tokenizer.json") -> Tokenizer:
-        """Create a tokenizer from the text of a `tokenizer.json`; `name` is for messages."""
+    def from_json(cls, content: str | bytes, name: str = "tokenizer.json", notes: Iterable[str] = ()) -> Tokenizer:
+        """Create a tokenizer from the content of a `tokenizer.json`, once `check_tokenizer` has passed it.
+
+        `name` is for messages.
+        """
         import tokenizers
 
+        checked = check_tokenizer(content, name)
         with _errors_as_user_error(f"{name} is not a readable tokenizer.json"), _no_panic_on_stderr():
-            inner = tokenizers.Tokenizer.from_str(text)
-        return cls(inner, name)
+            inner = tokenizers.Tokenizer.from_str(checked.text)
+            return cls(inner, name, [*notes, *checked.notes])
 
     def with_mask(self) -> Tokenizer:
         """Return this tokenizer with a [MASK] token, for masked language modelling; add it if it is missing."""
@@ -209,16 +211,6 @@ class Tokenizer:
                 raise UserError(f"{self.name} has neither the token {token!r} nor an unknown token ([UNK], <unk>).")
             ids.append(found)
         return ids
-
-
-def read_bytes(path: Path, what: str) -> bytes:
-    """Read a file that the user gave."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file. Give the path of a {what}.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read as a {what}: {error.strerror}.") from None
 
 
 def _find(inner: tokenizers.Tokenizer, names: tuple[str, ...]) -> str | None:

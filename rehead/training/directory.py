@@ -1,50 +1,59 @@
-"""The directory of an unfinished run: creating it, and checking whether it can be resumed.
+"""The directory of an unfinished run: creating it, checking whether it can be resumed, and finishing it.
 
 A description (`pretrain.json`, `finetune.json`) holds the options of the run. It is written first, so that a run can be
-resumed whenever it was interrupted. A resumed run must have the same options; an error names the one that differs.
+resumed whenever it was interrupted, and deleted last. A resumed run must have the same options; an error names the one
+that differs. A run that replaces another is made beside it (`rehead.replacing`): the old one answers until then.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rehead.disk import check_overwrite, read_checksummed_json, write_checksummed_json
+from rehead.disk import atomic_file, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
+from rehead.replacing import MARK, begin, discard, publish, working_directory
 
 TOKENS, TOKENIZER = "tokens", "tokenizer.json"
 BASE = ".base"  # the base of a classifier's own, while it and the classifier are made
 DESCRIPTIONS = ("pretrain.json", "finetune.json")
 OURS = (
     *DESCRIPTIONS, TOKENS, f".{TOKENS}.lock", BASE, "checkpoints", "metrics.jsonl", "curves.png", "curves.svg", ".run",
-    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases",
+    "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases", MARK,
+    ".replaced",  # where earlier versions kept the run that was being replaced
 )  # fmt: skip
 ADAPTED = "adapted.json"  # what a base consists of that others pretrained, and that was adapted here
-REPLACED = ".replaced"  # the run that was there before, until the new one reaches its first step
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
 
 
-def create_directory(out: Path, *, overwrite: bool) -> None:
-    """Create the directory of a new run; a run that it replaces is set aside until the new one can be resumed."""
-    if not overwrite and any((out / each).exists() for each in DESCRIPTIONS):
+def create_directory(out: Path, *, overwrite: bool) -> Path:
+    """Create the directory of a new run; give where it is made: beside the run that it replaces, or in `out`."""
+    work = working_directory(out)
+    if not overwrite and any((work / each).exists() for each in DESCRIPTIONS):
         raise UserError(
             f"{out} exists already: a run that is not finished. Resume it (--resume), replace it (--overwrite), "
             "or choose another name."
         )
+    if out.is_dir() and all(LEFT_OVER.fullmatch(each.name) for each in out.iterdir()):
+        _clear(out)  # of a process that was killed before it had written a description
+    return begin(out, _replaced(out) if overwrite else None)
+
+
+def _replaced(out: Path) -> list[str]:
+    """Name what may be replaced: what runs consist of, and what killed processes leave behind."""
     left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
-    check_overwrite(out, (*_ours(out), *left, REPLACED) if overwrite else None)
-    if out.is_dir():
-        _set_aside(out)
-    out.mkdir(parents=True, exist_ok=True)
+    return [*_ours(out), *left]
 
 
 def read_description(out: Path, name: str, *, asked: bool) -> dict[str, Any] | None:
     """Read the description of a run to resume; None if it never started. `asked`: --resume was given."""
-    if (out / name).exists():
-        return read_checksummed_json(out / name)
+    work = working_directory(out)
+    if (work / name).exists():
+        return read_checksummed_json(work / name)
     if (out / "config.json").exists():
         raise UserError(f"{out} is finished: there is nothing to resume. Start another with another --out.")
     if asked:
@@ -71,36 +80,53 @@ def _shown(name: str, value: object) -> str:
 
 def write_description(out: Path, name: str, asked: Mapping[str, Any]) -> None:
     """Write the description of a run."""
-    beside = out / f".{name}.partial"
-    write_checksummed_json(beside, dict(asked))
-    beside.replace(out / name)
-
-
-def _set_aside(out: Path) -> None:
-    """Move the existing run into a subdirectory, from which `roll_back` can restore it."""
-    aside = out / REPLACED
-    if aside.exists():  # the new run never reached its first step: keep the one before it
-        _clear(out)
-        return
-    there = [*out.iterdir()]
-    if there:
-        aside.mkdir()
-    for each in there:
-        each.rename(aside / each.name)
+    try:
+        with atomic_file(out / name) as partial:
+            write_checksummed_json(partial, dict(asked))
+    except OSError as error:
+        raise UserError(f"{out / name} cannot be written: {error.strerror or error}.") from error
 
 
 def roll_back(out: Path) -> None:
-    """Delete a run that was refused before its first step, and restore the one it would have replaced."""
-    _clear(out)
-    if (out / REPLACED).exists():
-        for each in (out / REPLACED).iterdir():
-            each.rename(out / each.name)
-        (out / REPLACED).rmdir()
+    """Delete a run that was refused before its first step; the one it would have replaced has never been touched."""
+    if working_directory(out) == out:
+        _clear(out)
+    discard(out)
 
 
-def discard_replaced(out: Path) -> None:
-    """Delete the run that this one replaces: from now on this one can be resumed."""
-    shutil.rmtree(out / REPLACED, ignore_errors=True)
+def is_whole(out: Path) -> bool:
+    """Tell whether the run in progress is complete, and was stopped while it was cleaned up or put in its place."""
+    return (working_directory(out) / "config.json").exists()
+
+
+def finish(out: Path, name: str) -> None:
+    """Delete what a finished run does not need, and put it in the place of the one that it replaces."""
+    remove_leftovers(working_directory(out))
+    publish(out, _replaced(out))
+    (out / name).unlink(missing_ok=True)  # last: until then --resume can finish the clean-up
+
+
+def describe_place(out: Path, say: Callable[[str], None]) -> None:
+    """Say where a run is made that replaces another."""
+    if (work := working_directory(out)) != out:
+        say(f"{out} stays as it is until the new run is complete, which is made in {work}")
+
+
+@contextmanager
+def keeping(out: Path) -> Iterator[None]:
+    """Add to an error that the run which was to be replaced is still there."""
+    try:
+        yield
+    except (UserError, OSError) as error:
+        if working_directory(out) == out:
+            raise
+        said = UserError(f"{error.strerror or error}.") if isinstance(error, OSError) else error
+        raise type(said)(f"{said} {kept(out)}") from error
+
+
+def kept(out: Path) -> str:
+    """Say what the directory of a run that is being replaced holds."""
+    return f"{out} still holds the run from before."
 
 
 def _ours(out: Path) -> set[str]:
@@ -119,11 +145,10 @@ def _clear(out: Path) -> None:
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 
-def remove_leftovers(path: Path, name: str) -> None:
-    """Delete what a finished run does not need: tokenized text, its own base, temporary files, and the description."""
+def remove_leftovers(path: Path) -> None:
+    """Delete what a finished run does not need: tokenized text, its own base, and temporary files."""
     shutil.rmtree(path / TOKENS, ignore_errors=True)
     shutil.rmtree(path / BASE, ignore_errors=True)
     for left_over in (each for each in path.iterdir() if LEFT_OVER.fullmatch(each.name)):
         shutil.rmtree(left_over) if left_over.is_dir() else left_over.unlink()
     (path / f".{TOKENS}.lock").unlink(missing_ok=True)
-    (path / name).unlink(missing_ok=True)  # last: until then --resume can finish the clean-up

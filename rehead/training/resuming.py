@@ -8,6 +8,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from rehead.replacing import working_directory
+from rehead.training.directory import kept
+from rehead.training.stopping import Stopped
 
 
 def start_command(arguments: list[str]) -> str:
@@ -21,18 +26,24 @@ def resume_command(arguments: list[str]) -> str:
     return f"{torchrun}{start_command(arguments)} --resume"
 
 
-def report_stop(signum: int) -> int:
-    """Print how to resume a command that a signal stopped; give its exit code."""
+def report_stop(stop: BaseException, out: Path | None = None, description: str = "") -> int:
+    """Print how to resume a command that a signal stopped; give its exit code.
+
+    `description` is the file in `out` without which there is nothing to resume; then the exception is raised again.
+    """
+    if out is not None and not (working_directory(out) / description).exists():
+        raise stop
     if os.environ.get("RANK", "0") == "0":
-        print(f"rehead: stopped. Resume with: {resume_command(sys.argv[1:])}", file=sys.stderr)
-    return 128 + signum
+        before = "" if out is None or working_directory(out) == out else f" {kept(out)}"
+        print(f"rehead: stopped.{before} Resume with: {resume_command(sys.argv[1:])}", file=sys.stderr)
+    if isinstance(stop, Stopped):
+        return 128 + stop.signum
+    return stop.code if isinstance(stop, SystemExit) and isinstance(stop.code, int) else 128 + signal.SIGINT
 
 
 @contextmanager
 def stop_as_interrupt(call: str) -> Iterator[None]:
     """Turn `Stopped` into what Python code expects of Ctrl-C, a KeyboardInterrupt; it names the `call` that resumes."""
-    from rehead.training.stopping import Stopped
-
     try:
         yield
     except Stopped as stopped:

@@ -50,6 +50,8 @@ def evaluate(options: EvaluateOptions) -> None:
     if not options.quiet:
         if skipped := describe_skipped(data.skipped):
             print(f"skipped: {skipped}", file=sys.stderr)
+        for note in data.notes:
+            print(f"warning: {note}", file=sys.stderr)
         if seen := _seen_before(labeller.run, data):
             print(
                 f"warning: the classifier was {seen} these texts: its results on new texts will be worse",

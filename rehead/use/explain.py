@@ -16,6 +16,9 @@ random ones. For the alternatives that were tried, see docs/experiments/explaini
 
 from __future__ import annotations
 
+import bisect
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,9 +31,15 @@ from rehead.text.spans import Span, align_tokens, word_spans
 from rehead.use.labeller import Labeller
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
+from rehead.views.view import count_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+
+MIN_PASSAGES = 8  # of a text, to tell which of its words to explain; of fewer it would not be worth what they cost
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explanation of a label of a text: all its words, in order."""
+    """The explanation of a label of a text: its words, in order; all of them, unless its cost was limited."""
 
     text: str
     label: str
@@ -54,6 +63,8 @@ class Explanation:
     words: list[Word]
     given: str | None = None
     "The predicted label, if another one is explained."
+    left: int = 0
+    "Words that were not explained, because all of them would have cost too much."
 
     def as_json(self) -> dict[str, Any]:
         """Convert to a JSON-compatible dict. Spans are in characters (code points); each word is included as text."""
@@ -62,63 +73,151 @@ class Explanation:
 
 
 def explain(
-    labeller: Labeller, texts: Sequence[str], *, label: str | None = None, progress: Callable[[], None] = lambda: None
+    labeller: Labeller,
+    texts: Sequence[str],
+    *,
+    label: str | None = None,
+    progress: Callable[[], None] = lambda: None,
+    max_tokens: int | None = None,
+    max_seconds: float | None = None,
 ) -> list[Explanation]:
     """Explain the predicted label of each text, or the given `label`.
 
     Multilabel: the most probable of the predicted labels; of all labels, if none is predicted. `progress` is called
-    repeatedly while layers run; an exception that it raises aborts.
+    repeatedly while layers run; an exception that it raises aborts. `max_tokens` limits how many tokens are read again
+    for one text, and `max_seconds` about how long that takes, at the speed of reading the texts once: if that is too
+    little for all words, the words of the passages that matter most are explained.
     """
     if label is not None and label not in labeller.names:
         raise UserError(f"there is no label {short_repr(label)}. Choose one of: {', '.join(labeller.names)}.")
+    began = time.perf_counter()
     probabilities = labeller.probabilities(texts)
+    spent = time.perf_counter() - began
     predicted = labeller.labels(probabilities)
+    documents = [_Document(labeller, text) for text in texts]
+    budget = math.inf if max_tokens is None else float(max_tokens)
+    if max_seconds is not None:
+        budget = min(budget, max_seconds * sum(count_tokens(each.encoded) for each in documents) / spent)
     explanations = []
-    for text, row, labels in zip(texts, probabilities, predicted, strict=True):
+    for document, row, labels in zip(documents, probabilities, predicted, strict=True):
         candidates = [label] if label is not None else [*(labels or labeller.names)]
         chosen = max((labeller.names.index(name) for name in candidates), key=lambda place: row[place])
-        spans, weights = word_weights(labeller, text, chosen, progress)
-        words = [Word(*span, float(weight)) for span, weight in zip(spans, weights, strict=True)]
-        explanations.append(Explanation(text, labeller.names[chosen], float(row[chosen]), words))
+        explained = document.choose(chosen, budget, progress)
+        weights = document.weights(explained, chosen, progress)
+        pairs = zip((document.spans[place] for place in explained), weights, strict=True)
+        words = [Word(begin, end, float(weight)) for (begin, end), weight in pairs]
+        left = len(document.spans) - len(words)
+        explanations.append(Explanation(document.text, labeller.names[chosen], float(row[chosen]), words, left=left))
     return explanations
 
 
-def word_weights(
-    labeller: Labeller, text: str, label: int, progress: Callable[[], None] = lambda: None
-) -> tuple[list[Span], NDArray[np.float64]]:
+def word_weights(labeller: Labeller, text: str, label: int) -> tuple[list[Span], NDArray[np.float64]]:
     """Find the words of a text, and the weight of each for a label."""
-    run = labeller.run
-    encoded: list[int] = []
-    tokens: list[Span] = []
-    if run.tokenizer is not None:
-        encoded, tokens = run.tokenizer.encode_with_spans(text)
-    elif not run.model.config.empty:
-        raise UserError(
-            "the classifier has no tokenizer, so it cannot read text. Save tokenizer.json with its weights."
-        )
-    spans = word_spans(text)
-    document = EncodedTexts([text], ids=[np.array(encoded, np.int64)])
-    numbers: dict[str, int] = {}
-    word = np.array([numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in spans], np.int64)
-    touch = align_tokens(tokens, spans)
-    # A view without word order loses all occurrences of a word; one with word order loses a single occurrence.
-    everywhere = Groups(touch.token, word[touch.word], len(numbers), list(zip(spans, word.tolist(), strict=True)))
-    in_place = Groups(touch.token, touch.word, len(spans), list(zip(spans, range(len(spans)), strict=True)))
-    head, bias = classifier_head(run.model), classifier_head(run.model).bias.detach().cpu().double().numpy()
-    by_word, by_place = np.tile(bias, (1 + len(numbers), 1)), np.zeros((1 + len(spans), len(bias)))
-    for view in open_views(run.model):
-        groups = in_place if view.word_order else everywhere
-        weight = head.of(view.name).weight.detach().cpu().numpy()
-        scores = view.scores_without(weight, document, groups, progress)  # (1 + G, K)
-        if view.word_order:
-            by_place += scores
-        else:
-            by_word += scores
-    whole = by_word[0] + by_place[0]
-    weights = _split_equally(log_odds_drop(by_word + by_place[0], label, multilabel=labeller.multilabel), word)
-    if by_place.any():
-        weights = weights + log_odds_drop(by_place - by_place[0] + whole, label, multilabel=labeller.multilabel)
-    return spans, weights
+    document = _Document(labeller, text)
+    return document.spans, document.weights(document.everything, label, lambda: None)
+
+
+class _Document:
+    """A text whose words are to be weighed."""
+
+    def __init__(self, labeller: Labeller, text: str) -> None:
+        run = labeller.run
+        ids: list[int] = []
+        tokens: list[Span] = []
+        if run.tokenizer is not None:
+            ids, tokens = run.tokenizer.encode_with_spans(text)
+        elif not run.model.config.empty:
+            raise UserError(
+                "the classifier has no tokenizer, so it cannot read text. Save tokenizer.json with its weights."
+            )
+        self.text, self.spans, self.multilabel = text, word_spans(text), labeller.multilabel
+        self.encoded = EncodedTexts([text], ids=[np.array(ids, np.int64)])
+        self.everything = np.arange(len(self.spans))
+        numbers: dict[str, int] = {}
+        words = [numbers.setdefault(text[begin:end].casefold(), len(numbers)) for begin, end in self.spans]
+        self.word = np.array(words, np.int64)
+        "Which word, of all distinct ones, stands at each place."
+        self.touch = align_tokens(tokens, self.spans)
+        self.head, self.views = classifier_head(run.model), open_views(run.model)
+
+    def choose(self, label: int, budget: float, progress: Callable[[], None]) -> Ints:
+        """Choose the words that can be weighed within a number of tokens, by what leaving out passages changes.
+
+        Half of the budget is for the passages: as many as it allows, of as many words each. The words of those that
+        change the log-odds most are chosen. If it allows too few passages, the first words are.
+        """
+        whole = self._cost(*self._by_word(self.everything))
+        if whole <= budget:
+            return self.everything
+        most, order = int(budget / whole * len(self.spans)), self.everything
+
+        def passages(count: int) -> Groups:
+            return self._groups(self.everything * count // len(self.spans), count)
+
+        count = _largest(most, lambda count: self._cost(passages(count), passages(count)) <= budget / 2)
+        if count >= MIN_PASSAGES:
+            groups = passages(count)
+            budget -= self._cost(groups, groups)
+            by_word, by_place = self._scores(groups, groups, progress)
+            drop = np.abs(log_odds_drop(by_word + by_place, label, multilabel=self.multilabel))
+            order = np.lexsort((self.everything, -drop[self.everything * count // len(self.spans)]))
+        return np.sort(order[: _largest(most, lambda count: self._cost(*self._by_word(order[:count])) <= budget)])
+
+    def weights(self, places: Ints, label: int, progress: Callable[[], None]) -> NDArray[np.float64]:
+        """Weigh the words at some places, in order."""
+        if not len(places):
+            return np.zeros(0)
+        everywhere, in_place = self._by_word(places)
+        by_word, by_place = self._scores(everywhere, in_place, progress)
+        whole = by_word[0] + by_place[0]
+        word = np.unique(self.word[places], return_inverse=True)[1]
+        drops = log_odds_drop(by_word + by_place[0], label, multilabel=self.multilabel)
+        share = np.maximum(np.bincount(self.word, minlength=1)[self.word[places]], 1)
+        weights: NDArray[np.float64] = drops[word] / share
+        if by_place.any():
+            weights = weights + log_odds_drop(by_place - by_place[0] + whole, label, multilabel=self.multilabel)
+        return weights
+
+    def _by_word(self, places: Ints) -> tuple[Groups, Groups]:
+        """Group by word. A view without word order loses all occurrences of it; one with word order a single one."""
+        words = np.unique(self.word[places])
+        number = np.searchsorted(words, self.word)
+        number[~np.isin(self.word, words)] = -1
+        place = np.full(len(self.spans), -1)
+        place[places] = np.arange(len(places))
+        return self._groups(number, len(words)), self._groups(place, len(places))
+
+    def _groups(self, group: Ints, count: int) -> Groups:
+        """Group the words, by a number for each; -1 is no group."""
+        touched = group[self.touch.word]
+        words = [(span, number) for span, number in zip(self.spans, group.tolist(), strict=True) if number >= 0]
+        return Groups(self.touch.token[touched >= 0], touched[touched >= 0], count, words)
+
+    def _cost(self, everywhere: Groups, in_place: Groups) -> int:
+        """Count the tokens that are read to score without each group."""
+        chosen = ((view, in_place if view.word_order else everywhere) for view in self.views)
+        return sum(view.tokens_without(self.encoded, groups) for view, groups in chosen)
+
+    def _scores(
+        self, everywhere: Groups, in_place: Groups, progress: Callable[[], None]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Score without each group: by the views without word order, with the bias, and by the others: (1 + G, K)."""
+        bias = self.head.bias.detach().cpu().double().numpy()
+        by_word, by_place = np.tile(bias, (1 + everywhere.count, 1)), np.zeros((1 + in_place.count, len(bias)))
+        for view in self.views:
+            weight = self.head.of(view.name).weight.detach().cpu().numpy()
+            groups = in_place if view.word_order else everywhere
+            scores = view.scores_without(weight, self.encoded, groups, progress)  # (1 + G, K)
+            if view.word_order:
+                by_place += scores
+            else:
+                by_word += scores
+        return by_word, by_place
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """Find the largest number up to `most` that fits, if smaller ones do: by bisection; 0 if none does."""
+    return bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
 
 
 def log_odds_drop(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:
@@ -126,12 +225,6 @@ def log_odds_drop(scores: NDArray[np.float64], label: int, *, multilabel: bool) 
     odds = log_odds(scores, label, multilabel=multilabel)
     lost: NDArray[np.float64] = odds[0] - odds[1:]
     return lost
-
-
-def _split_equally(weights: NDArray[np.float64], word: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Split the weight of each distinct word equally among its occurrences."""
-    split: NDArray[np.float64] = (weights / np.maximum(np.bincount(word, minlength=len(weights)), 1))[word]
-    return split
 
 
 def log_odds(scores: NDArray[np.float64], label: int, *, multilabel: bool) -> NDArray[np.float64]:

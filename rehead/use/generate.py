@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional
-from rehead.terminal import print_note, read_stdin
+from rehead.terminal import print_note, printable, read_stdin
 from rehead.use.abilities import check_ability, training_length
 from rehead.use.cores import one_core
 
@@ -192,9 +192,7 @@ class Printer:
 
 def _put(text: str) -> None:
     """Write to standard output; on a terminal, replace control characters."""
-    if sys.stdout.isatty():
-        text = "".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in text)
-    sys.stdout.write(text)
+    sys.stdout.write(printable(text, keep="\n\t") if sys.stdout.isatty() else text)
 
 
 def _forbidden_tokens(model: Model, tokenizer: Tokenizer) -> Any:  # noqa: ANN401 (a tensor; torch is not imported up here)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rehead.terminal import printable, results_console
 from rehead.use.explain import Explanation
 
 if TYPE_CHECKING:
@@ -84,8 +85,6 @@ def signed(explanation: Explanation) -> str:
 
 def print_explanations(explanations: Iterable[Explanation]) -> None:
     """Print explanations: in colour on a terminal that allows it, else with signs."""
-    from rehead.terminal import results_console
-
     console = results_console(100)
     for number, each in enumerate(explanations):
         if number:
@@ -129,13 +128,6 @@ def _segments(explanation: Explanation) -> Iterator[tuple[str, int, float]]:
             yield explanation.text[each.begin : each.end], level, each.weight
             at = each.end
     yield explanation.text[at:], 0, 0.0
-
-
-def printable(text: str) -> str:
-    """Replace control characters; the text keeps its length and its line breaks."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() or each == "\n" else " " if each.isspace() else "\ufffd" for each in text)
 
 
 def _rounded_level(share: float) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rehead.errors import UserError
 from rehead.options import CommonOptions, flag, positional, read_options
+from rehead.terminal import printable, stdin
 from rehead.text.documents import ReadOptions, describe_skipped
 from rehead.training.resuming import report_stop
 from rehead.use.predictions import Layout, Prediction, encoded, explanation_field, format_of_output
@@ -61,6 +62,9 @@ class PredictOptions(CommonOptions, ReadOptions):
     format: Literal["csv", "jsonl"] | None = None
     """Output format, csv or jsonl (default: by the extension of --out; on standard output, jsonl for jsonl input,
     otherwise csv)."""
+
+    spreadsheet: bool = False
+    "csv for a spreadsheet: put an apostrophe in front of cells that it would take for a formula (=, +, -, @)."
 
     threshold: float | None = flag(None, metavar="P")
     "Minimum probability, 0 to 1: below it, a text gets --unsure instead of a label (default: always predict)."
@@ -120,7 +124,9 @@ def predict(options: PredictOptions) -> int:
         return _show_explanations(labeller, records, options)
     format_, compressed = format_of_output(options.out, options.format, {each.format for each in records.texts.files})
     more = (*([UNCERTAINTY] if options.most_uncertain else []), *([EXPLANATION] if options.explain else []))
-    layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more)
+    if options.spreadsheet and format_ != "csv":
+        raise UserError("--spreadsheet is for csv: jsonl has no formulas. Drop it, or add --format csv.")
+    layout = Layout(format_, records.columns(), labeller.names, labeller.multilabel, more, options.spreadsheet)
     if options.most_uncertain is not None:
         counts = _most_uncertain(labeller, records, layout, options, compressed=compressed)
     elif options.out is None:
@@ -129,8 +135,8 @@ def predict(options: PredictOptions) -> int:
         settings = _settings(options, reading, layout)
         try:
             counts = _to_file(labeller, records, layout, options, settings, compressed=compressed)
-        except Stopped as stopped:
-            return report_stop(stopped.signum)
+        except Stopped as stop:
+            return report_stop(stop)
     _summarise(options, records, counts, layout)
     return 0
 
@@ -315,8 +321,9 @@ def _to_standard_output(labeller: Labeller, records: Records, layout: Layout, op
 
 
 def _put(text: str) -> None:
-    """Write rows to standard output in UTF-8, whatever the encoding of the terminal."""
+    """Write rows to standard output in UTF-8, whatever the encoding of the terminal, which no text may control."""
     sys.stdout.flush()
+    text = printable(text, keep="\n\t") if sys.stdout.isatty() else text
     sys.stdout.buffer.write(encoded(text, compressed=False))
     sys.stdout.buffer.flush()
 
@@ -386,7 +393,7 @@ def _check(options: PredictOptions) -> None:
 def _input(options: PredictOptions) -> str:
     if options.file is not None:
         return options.file
-    if sys.stdin.isatty():
+    if stdin().isatty():
         raise UserError("no input: name a file, or pipe text in.")
     return "-"
 
@@ -397,7 +404,7 @@ def _settings(options: PredictOptions, reading: ReadOptions, layout: Layout) -> 
     from rehead.disk import sha256
 
     given = {**dataclasses.asdict(reading), "threshold": options.threshold, "unsure": options.unsure}
-    given |= {"explain": options.explain, "explain_label": options.explain_label}
+    given |= {"explain": options.explain, "explain_label": options.explain_label, "spreadsheet": options.spreadsheet}
     flags = {f"--{name.replace('_', '-')}": value for name, value in given.items()}
     run = sha256(options.run / "config.json")
     return {

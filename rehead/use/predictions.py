@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rehead.errors import UserError
+from rehead.text.spreadsheet import neutralise
 
 if TYPE_CHECKING:
     from rehead.text.records import Record
@@ -54,6 +55,8 @@ class Layout:
     "Whether a text may have several labels."
     more: Sequence[str] = ()
     "Names of further output columns."
+    spreadsheet: bool = False
+    "Whether cells of csv that look like formulas are neutralised."
 
     def __post_init__(self) -> None:
         label = "labels" if self.multilabel else "label"
@@ -68,7 +71,7 @@ class Layout:
 
     def header(self) -> str:
         """Format the header line; empty for jsonl."""
-        return _csv_line([*self.own, *self.names.values()]) if self.format == "csv" else ""
+        return self._csv_line([*self.own, *self.names.values()]) if self.format == "csv" else ""
 
     def row(self, record: Record, said: Prediction) -> str:
         """Format one row."""
@@ -78,7 +81,7 @@ class Layout:
             shares = [""] * len(self.classes)
             if said.probabilities is not None:
                 shares = [f"{share:.6f}" for share in said.probabilities]
-            return _csv_line(
+            return self._csv_line(
                 [*(_cell(record.columns.get(name)) for name in self.own), labels, *shares, *map(_cell, more)]
             )
         label: Any = said.labels if said.labels is None else list(said.labels) if self.multilabel else said.labels[0]
@@ -90,6 +93,12 @@ class Layout:
         return _json_line(
             {**record.columns, **ours, **{self.names[name]: each for name, each in zip(self.more, more, strict=True)}}
         )
+
+    def _csv_line(self, cells: Sequence[str]) -> str:
+        if self.spreadsheet:
+            cells = [*map(neutralise, cells)]
+        # Not the csv module: it writes a lone \r without quotes, which ends the row for most readers.
+        return ",".join('"' + each.replace('"', '""') + '"' if QUOTED.search(each) else each for each in cells) + "\n"
 
 
 def format_of_output(out: Path | None, chosen: Format | None, of_input: set[str]) -> tuple[Format, bool]:
@@ -129,11 +138,6 @@ def _free(name: str, taken: set[str]) -> str:
         name = PREFIX + name
     taken.add(name)
     return name
-
-
-def _csv_line(cells: Sequence[str]) -> str:
-    # Not the csv module: it writes a lone \r without quotes, which ends the row for most readers.
-    return ",".join('"' + each.replace('"', '""') + '"' if QUOTED.search(each) else each for each in cells) + "\n"
 
 
 def _cell(value: object) -> str:

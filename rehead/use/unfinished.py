@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from rehead.disk import fsync, read_checksummed_json, write_checksummed_json
+from rehead.disk import atomic_file, fsync, read_checksummed_json, write_checksummed_json
 from rehead.errors import DamagedError, UserError, short_repr
+from rehead.locks import locked
 
 CHECKPOINT_SECONDS = 2.0
 
@@ -38,9 +40,19 @@ class Unfinished:
         self.asked, self.replaces = asked if asked is None else dict(asked), overwrite
         self.state: dict[str, Any] | None = None
         self.size = 0
+        self.held = ExitStack()
+        try:
+            self.held.enter_context(locked(out))
+            self._begin(resume=resume, overwrite=overwrite)
+        except BaseException:
+            self.held.close()
+            raise
+
+    def _begin(self, *, resume: bool, overwrite: bool) -> None:
+        """Open the file, and cut off what was written after the checkpoint."""
         if resume:
             self._load_checkpoint()
-        check_out(out, overwrite=self.replaces)
+        check_out(self.out, overwrite=self.replaces)
         if (
             not resume
             and not overwrite
@@ -56,15 +68,15 @@ class Unfinished:
                 f"{self.partial} exists, but is not a partial output of rehead. Move it, or choose another --out."
             )
         try:
-            out.parent.mkdir(parents=True, exist_ok=True)
             self.file: IO[bytes] = os.fdopen(os.open(self.partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-            _lock(self.file, self.partial)
             self.saved = -CHECKPOINT_SECONDS
             self.pending: dict[str, Any] | None = None
             self.save(self.state or {})
             self.file.seek(self.size)
             self.file.truncate()
         except OSError as error:
+            if self.state is None and hasattr(self, "file"):
+                self.discard()
             raise UserError(f"{self.partial} cannot be written: {error.strerror or error}.") from error
 
     def __enter__(self) -> Unfinished:
@@ -88,12 +100,9 @@ class Unfinished:
             return
         self.file.flush()
         os.fsync(self.file.fileno())
-        new = self.checkpoint.with_name(self.checkpoint.name + ".new")
-        write_checksummed_json(
-            new, {"asked": self.asked, "replaces": self.replaces, "bytes": self.size, "state": state}
-        )
-        fsync(new)
-        new.replace(self.checkpoint)
+        saved = {"asked": self.asked, "replaces": self.replaces, "bytes": self.size, "state": state}
+        with atomic_file(self.checkpoint) as partial:
+            write_checksummed_json(partial, saved)
         self.saved, self.pending = time.monotonic(), None
 
     def finish(self) -> None:
@@ -104,21 +113,26 @@ class Unfinished:
         self.partial.replace(self.out)
         fsync(self.out.absolute().parent)
         self.checkpoint.unlink(missing_ok=True)
+        self.held.close()
 
     def close(self) -> None:
         """Close the file, finished or not; delete it if there is nothing to resume."""
-        if self.file.closed:
-            return
-        if self.size and self.asked is not None:
-            self.file.close()
-        else:
-            self.discard()
+        if not self.file.closed:
+            if self.size and self.asked is not None:
+                self._close_file()
+            else:
+                self.discard()
+        self.held.close()
 
     def discard(self) -> None:
         """Delete what was written."""
-        self.file.close()
+        self._close_file()
         self.partial.unlink(missing_ok=True)
         self.checkpoint.unlink(missing_ok=True)
+
+    def _close_file(self) -> None:
+        with suppress(OSError):  # a full disk: what does not fit comes after the last checkpoint
+            self.file.close()
 
     def _load_checkpoint(self) -> None:
         if not self.checkpoint.exists() or (self.out.exists() and not self.partial.exists()):
@@ -145,16 +159,3 @@ def check_out(out: Path, *, overwrite: bool) -> None:
         raise UserError(f"{out} exists already and is not a file. Choose another name.")
     if (out.exists() or out.is_symlink()) and not overwrite:
         raise UserError(f"{out} exists already. Choose another name, or allow overwriting (--overwrite).")
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    """Lock the file against a second process; the lock ends with the process."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows, a second process cannot open it
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(f"{path} is being written by another process. Wait for it, or choose another --out.") from None

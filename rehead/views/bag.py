@@ -108,6 +108,10 @@ class BagView(DenseView):
 
     # Explaining.
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count no token: what a group takes away is subtracted."""
+        return 0
+
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
     ) -> Floats:

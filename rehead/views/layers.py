@@ -139,17 +139,27 @@ class LayersView(DenseView):
         group itself (docs/experiments/explaining.md). The n-grams that a token of the group is in go with it.
         """
         [ids] = texts.ids
+        places = self._places(len(ids))
         if not self.whole:
-            pieces = split_long(np.array([len(ids)], np.int64), self.max_length, self.options.long)
-            places = [pieces.read(piece, np.arange(len(ids))) for piece in range(len(pieces.document))]
             found = self._blanked(ids, groups, places, self.options.pooling, progress)
             scored = ((present, self._scores(weight, vectors)) for present, vectors in found)
             return _combined(scored, groups.count) / len(places)
-        limit = self.max_length
-        places = [np.arange(begin, min(begin + limit, len(ids))) for begin in range(0, max(1, len(ids)), limit)]
         found = self._blanked(ids, groups, places, "sum", progress)
         sums = _combined(((present, vectors.double().numpy()) for present, vectors in found), groups.count)
         return self._scores(weight, torch.from_numpy(sums / max(1, len(ids))).float())
+
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count the tokens of each piece, as often as it is read: whole, and without each group that is in it."""
+        [ids] = texts.ids
+        return sum(len(where) * (1 + len(np.unique(groups.at(where).group))) for where in self._places(len(ids)))
+
+    def _places(self, tokens: int) -> list[Ints]:
+        """Say which tokens of a document are read together."""
+        if not self.whole:
+            pieces = split_long(np.array([tokens], np.int64), self.max_length, self.options.long)
+            return [pieces.read(piece, np.arange(tokens)) for piece in range(len(pieces.document))]
+        limit = self.max_length
+        return [np.arange(begin, min(begin + limit, tokens)) for begin in range(0, max(1, tokens), limit)]
 
     def _blanked(
         self,

@@ -23,8 +23,8 @@ from rehead.views.characters import CharactersView
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
 from rehead.views.sparse_matrix import SparseMatrix
-from rehead.views.text_view import NoOptions, TextView, counts_without
-from rehead.views.view import DenseView, Raw, SparseView, View
+from rehead.views.text_view import NoOptions, TextView, weighted_without
+from rehead.views.view import DenseView, Raw, View
 from rehead.views.vocabulary import damaged_keys, from_floats, to_floats
 from rehead.views.words import WordsView
 
@@ -163,17 +163,20 @@ class LsaView(DenseView):
             "table": self.table,
         }
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count no token: what a group takes away is subtracted."""
+        return 0
+
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
     ) -> Floats:
-        """Take away the n-grams that have a character in a group of words, and sum the others anew."""
-        from scipy import sparse
-
-        parts = []
-        for kind in self.kinds:
-            counts = counts_without(kind.keys, texts, groups, kind.ngrams)
-            parts.append(SparseView.transform(kind, Raw(counts, np.arange(counts.shape[0]), counts.shape[0])))
-        return self._scores(weight, torch.from_numpy(self._project(sparse.hstack(parts).tocsr())))
+        """Take away the rows of the n-grams that have a character in a group of words: nothing is counted again."""
+        words = self.kinds[0].terms
+        vectors = sum(
+            weighted_without(kind, texts, groups).summed(table)
+            for kind, table in zip(self.kinds, (self.table[:words], self.table[words:]), strict=True)
+        )
+        return self._scores(weight, torch.from_numpy(np.asarray(vectors, np.float32)))
 
 
 def _orthonormal(matrix: torch.Tensor, precision: torch.dtype = torch.float32) -> torch.Tensor:

@@ -69,6 +69,10 @@ class TokensView(SparseView):
             frequency, documents = np.asarray(raw.matrix.sum(0), np.float64).ravel(), float(raw.texts)
         self.scale = np.log((1 + documents) / (1 + frequency)) + 1
 
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count no token: what a group takes away is subtracted."""
+        return 0
+
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
     ) -> Floats:

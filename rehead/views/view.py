@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 SHRINKAGE = 0.1  # least share of the identity in a covariance that is estimated from few documents
+CHARACTERS_PER_TOKEN = 4  # about, in most languages
 
 
 class Raw(NamedTuple):
@@ -135,6 +136,13 @@ class View(ABC):
 
         `progress` is called between batches; an exception it raises ends the work.
         """
+
+    def tokens_without(self, texts: EncodedTexts, groups: Groups) -> int:
+        """Count the tokens that `scores_without` reads, so that its cost is known before; 0 if it reads nothing again.
+
+        A view that does not say so is taken to read the text once more for every group.
+        """
+        return (1 + groups.count) * count_tokens(texts)
 
 
 class DenseView(View):
@@ -243,3 +251,9 @@ def shrunk_covariance(vectors: Floats) -> tuple[Floats, Floats]:
     covariance = apart.T @ apart / max(1, len(vectors) - 1)
     share = SHRINKAGE + (1 - SHRINKAGE) * len(mean) / (len(mean) + len(vectors))
     return mean, (1 - share) * covariance + share * np.eye(len(mean)) * np.trace(covariance) / len(mean)
+
+
+def count_tokens(texts: EncodedTexts) -> int:
+    """Count the tokens of one text; where it has no ids, since other tokenizers read it, estimate them."""
+    [text], [ids] = texts.texts, texts.ids
+    return max(len(ids), len(text) // CHARACTERS_PER_TOKEN)

@@ -19,10 +19,10 @@ from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune.directory import open_directory
 from rehead.finetune.options import FinetuneOptions
-from rehead.finetune.run import run_finetuning
+from rehead.finetune.run import _read, run_finetuning
 from rehead.runs.run import load, save
 from rehead.runs.scoring import class_probabilities
-from rehead.text.documents import LabelledData
+from rehead.text.documents import LabelledData, ReadOptions
 from rehead.text.readers import Texts
 from rehead.training import loop
 from tests.finetune.conftest import MakeBase
@@ -124,7 +124,7 @@ def test_cross_validation_decides_unless_told(files: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.8
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rehead.finetune.run, "_finish", lambda options, fitted, say: (_ for _ in ()).throw(Killed))
+        patched.setattr(rehead.finetune.run, "_save", lambda options, run, name: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             finetune(files, *more, out="again")
     assert finetune(files, *more[:-2], "--resume", out="again") == 2
@@ -319,3 +319,13 @@ def test_a_place_that_was_refused_is_refused_after_a_restart(tmp_path: Path) -> 
     with pytest.raises(UserError, match="exists already"):
         open_directory(FinetuneOptions(labelled=["a.csv"], out=tmp_path), {}, resume=True)
     assert [each.name for each in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_labels_that_look_alike_are_named_before_training(tmp_path: Path) -> None:
+    rows = [("Pos" if number < 2 else "pos" if number % 2 else "neg") for number in range(20)]
+    table = "text,label\n" + "".join(f"text {number},{label}\n" for number, label in enumerate(rows))
+    (tmp_path / "a.csv").write_text(table)
+    said: list[str] = []
+    options = FinetuneOptions(labelled=[str(tmp_path / "a.csv")], out=tmp_path / "run")
+    _read(options, ReadOptions(), said.append)
+    assert any("'pos' (9) and 'Pos' (2)" in line for line in said), said

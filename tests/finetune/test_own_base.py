@@ -30,8 +30,9 @@ from rehead.finetune.options import FinetuneOptions, pretraining_options
 from rehead.runs.run import load
 from rehead.runs.scoring import class_probabilities
 from rehead.text.combined import CombinedTexts
-from rehead.training import checkpoint, loop
+from rehead.training import loop
 from rehead.training.stopping import Stopped
+from tests.faults import faulty_disk, on
 from tests.finetune.sets import reviews
 from tests.finetune.test_command import write
 from tests.training.running import Killed
@@ -261,7 +262,7 @@ def test_broken_off_after_pretraining(
     given = [*GRADIENT, "--checkpoint-steps", "3"]
     assert finetune(files, *given, out="straight") == 0
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rehead.finetune.run, "_finish", fail(Killed()))
+        patched.setattr(rehead.finetune.run, "_save", fail(Killed()))
         with pytest.raises(Killed):
             finetune(files, *given, out="one")
     with pytest.MonkeyPatch.context() as patched:
@@ -311,33 +312,25 @@ def test_the_run_before_comes_back_if_the_new_one_is_refused(files: Path, place:
     assert weights(files / "run") != before["model.safetensors"]
 
 
-def test_the_run_before_stays_until_the_new_one_is_fine_tuned(files: Path) -> None:
+def test_the_run_before_answers_until_the_new_one_is_complete(files: Path) -> None:
     assert finetune(files, "--freeze", "base") == 0
     before = weights(files / "run")
     with pytest.MonkeyPatch.context() as patched:
         break_off(patched, 4)
         with pytest.raises(Killed):
             finetune(files, "--overwrite")
-    assert weights(files / "run" / ".replaced") == before
+    assert weights(files / "run") == before
+    assert load(files / "run").labels == ["bad", "good"]
     assert finetune(files, "--resume") == 0
-    assert not (files / "run" / ".replaced").exists()
+    assert weights(files / "run") != before
+    assert not [each for each in files.iterdir() if each.name.startswith(".")]
 
 
 def test_a_full_disk_while_pretraining_loses_no_checkpoint(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert finetune(files, "--checkpoint-steps", "1", out="straight") == 0
-    plain, saved = checkpoint.save, 0
-
-    def save(*given: Any) -> Path:
-        nonlocal saved
-        saved += 1
-        if saved == 3:
-            raise UserError("the disk is full.")
-        return plain(*given)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(checkpoint, "save", save)
+    with faulty_disk(files, on("MANIFEST.json", "write", times=3), "full"):
         assert finetune(files, "--checkpoint-steps", "1") == 2
-    assert "the disk is full" in (said := capsys.readouterr().err)
+    assert "No space left on device" in (said := capsys.readouterr().err)
     assert "--resume" in said
     assert finetune(files, "--checkpoint-steps", "1", "--resume") == 0
     assert weights(files / "run") == weights(files / "straight")

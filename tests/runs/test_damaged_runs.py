@@ -153,7 +153,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a name twice": (lambda path: (path / "config.json").write_text('{"format": 1, "format": 1}'), "'format'"),
     "nested without end": (lambda path: (path / "config.json").write_text("[" * 100_000), "not valid JSON"),
     "a list": (lambda path: (path / "config.json").write_text("[]"), "SHA-256"),
-    "a format of the future": (lambda path: edit_config(path, lambda c: c.update(format=4)), "format 4"),
+    "a format of the future": (lambda path: edit_config(path, lambda c: c.update(format=5)), "upgrade rehead"),
     "a format that is not a number": (lambda path: edit_config(path, lambda c: c.update(format=True)), "format True"),
     "no model": (lambda path: edit_config(path, lambda c: c.pop("model")), "sections"),
     "one more section": (lambda path: edit_config(path, lambda c: c.update(more=1)), "sections"),

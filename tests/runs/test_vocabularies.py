@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from rehead.cli import main
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
-from rehead.runs.run import load, save
+from rehead.runs.run import FORMAT, load, save
 from rehead.runs.scoring import class_logits
 from tests.use.text_classifiers import TEXTS, text_classifier
 
@@ -129,4 +129,4 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.Cap
 def test_what_is_only_signed_again_is_accepted(tmp_path: Path) -> None:
     back = load(forged(tmp_path / "run"))
     np.testing.assert_array_equal(class_logits(back, TEXTS), class_logits(text_classifier("all"), TEXTS))
-    assert read_checksummed_json(tmp_path / "run" / "config.json")["format"] == 3
+    assert read_checksummed_json(tmp_path / "run" / "config.json")["format"] == FORMAT

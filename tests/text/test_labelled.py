@@ -67,7 +67,7 @@ def test_tsv_with_given_columns() -> None:
         ('" pos "', "pos"),
         ('"1"', "1"),
         ("1", "1"),
-        ("1.0", "1"),
+        ("1.0", "1.0"),
         ("-2", "-2"),
         ("3.5", "3.5"),
         ("true", "true"),
@@ -85,7 +85,7 @@ def test_label_names_in_jsonl(value: str, name: str) -> None:
     [
         (["pos", "neg"], ["pos", "neg"]),
         ([1, 0], ["1", "0"]),
-        ([1.0, 2.5], ["1", "2.5"]),
+        ([1.0, 2.5], ["1.0", "2.5"]),
         ([True, False], ["true", "false"]),
     ],
 )

@@ -7,17 +7,14 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from safetensors import SafetensorError
 
-import rehead.runs.run
 from rehead.cli import main
-from rehead.errors import UserError
 from rehead.training import checkpoint
-from rehead.training.metrics_log import MetricsLog
+from tests.faults import faulty_disk, on
 from tests.training.running import end_of, fork, fork_command, left, needs_fork, straight, words
 
 pytestmark = [pytest.mark.usefixtures("quick"), needs_fork]
@@ -126,24 +123,15 @@ def test_a_directory_that_goes_away(text: Path, tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize("full", ["metrics.jsonl", "model.safetensors"])
+@pytest.mark.parametrize(
+    "full", [on("metrics.jsonl", "write"), on("config.json", "write")], ids=["metrics.jsonl", "config.json"]
+)
 def test_no_room_for_a_line_or_for_the_run(
-    full: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    full: Callable[[str, str], bool], text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The user is told what is kept, and how to go on."""
     out = tmp_path / "run"
-
-    def no_room(*_: object, **__: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    def no_line(record: MetricsLog, line: object) -> None:
-        raise UserError(f"{record.path} cannot be written: No space left on device.")
-
-    with monkeypatch.context() as patched:
-        if full == "metrics.jsonl":
-            patched.setattr(MetricsLog, "write", no_line)
-        else:
-            patched.setattr(rehead.runs.run, "save_file", no_room)
+    with faulty_disk(tmp_path, full, "full"):
         assert main(words(text, out)) == 2
     said = capsys.readouterr().err
     assert "cannot be written: No space left on device. " in said

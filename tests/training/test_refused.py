@@ -179,6 +179,14 @@ def test_a_place_that_was_refused_is_refused_after_a_restart(
     run_pretraining(small(text, tmp_path / "none"))  # a process died before the directory was made
 
 
+def test_a_place_where_nothing_was_begun_is_no_run(text: Path, tmp_path: Path) -> None:
+    """Killed while the description was written."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".pretrain.json.partial").touch()
+    run_pretraining(small(text, tmp_path / "run"))
+    assert rehead.load(tmp_path / "run").details["steps"]
+
+
 def test_a_run_that_was_begun_is_kept_from_a_second_beginning(broken: Path, text: Path) -> None:
     with pytest.raises(UserError, match=r"exists already: .*\(--resume\)"):
         run_pretraining(small(text, broken, objective="masked"))
@@ -219,7 +227,7 @@ def test_a_run_is_replaced_only_when_the_new_one_can_begin(text: Path, tmp_path:
     assert rehead.load(out).details["steps"]
     run_pretraining(small(text, out, overwrite=True, seed=5))
     assert rehead.load(out).details["seed"] == 5
-    assert not (out / ".replaced").exists()
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".")]
 
 
 @pytest.mark.parametrize(

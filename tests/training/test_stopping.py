@@ -43,7 +43,7 @@ def stopped_at(step: int, signum: int, arguments: list[str]) -> int:
 
 
 @needs_fork
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("step", [0, 7])
 def test_a_run_that_is_told_to_stop_can_go_on(signum: int, code: int, step: int, text: Path, tmp_path: Path) -> None:
     out, log = tmp_path / "it's a run", tmp_path / "log"
@@ -57,6 +57,30 @@ def test_a_run_that_is_told_to_stop_can_go_on(signum: int, code: int, step: int,
     assert again == ["rehead", *arguments[:-1], "--resume"]
     assert end_of(fork(lambda: main(again[1:]), log)) == 0, log.read_text()
     assert left(out) == straight(text, tmp_path / "straight", **GIVEN)
+
+
+@needs_fork
+def test_a_run_that_was_started_by_nohup_goes_on(text: Path, tmp_path: Path) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+
+    def ignoring() -> int:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        return stopped_at(7, signal.SIGHUP, words(text, out, **GIVEN))
+
+    assert end_of(fork(ignoring, log)) == 0, log.read_text()
+    assert left(out) == straight(text, tmp_path / "straight", **GIVEN)
+
+
+@needs_fork
+def test_a_run_that_replaces_another_says_that_it_is_still_there(text: Path, tmp_path: Path) -> None:
+    out, log = tmp_path / "run", tmp_path / "log"
+    expected = straight(text, out, **GIVEN)
+    arguments = [*words(text, out, **GIVEN, seed=1), "--overwrite"]
+    assert end_of(fork(lambda: stopped_at(7, signal.SIGTERM, arguments), log)) == 143, log.read_text()
+    assert f"rehead: stopped. {out} still holds the run from before. Resume with: " in log.read_text()
+    assert left(out) == expected
+    assert main([*arguments[:-1], "--resume"]) == 0
+    assert left(out) == straight(text, tmp_path / "straight", **GIVEN, seed=1)
 
 
 @needs_fork

@@ -10,8 +10,9 @@ import sys
 import pytest
 from rich.console import Console
 
+from rehead.terminal import printable
 from rehead.use.explain import Explanation, Word
-from rehead.use.highlight import coloured, levels, page, print_explanations, printable, signed, summary
+from rehead.use.highlight import coloured, levels, page, print_explanations, signed, summary
 
 TEXT = "What a dull, dull film: great!"
 WEIGHTS = [0.05, 0.0, 0.6, 0.0, 0.6, 0.35, 0.0, -0.45, 0.01]

@@ -26,6 +26,8 @@ from rehead.use import predict as predicting
 from rehead.use import unfinished
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
+from tests.faults import faulty_disk, on
+from tests.training.running import end_of, fork, needs_fork
 from tests.use.tiny_classifier import some_texts, tiny_classifier
 
 Table = list[dict[str, str]]
@@ -272,6 +274,7 @@ def test_a_table_on_standard_input_is_not_taken_for_text_in_silence(
     assert kind is None or "looks like" not in said("--input-format", kind)
 
 
+@needs_fork
 @pytest.mark.parametrize("more", [["--explain", "--out", "o.html"], ["--most-uncertain", "1", "--out", "o.csv"]])
 def test_what_cannot_be_gone_on_with_is_begun_anew(
     more: list[str], run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -279,10 +282,12 @@ def test_what_cannot_be_gone_on_with_is_begun_anew(
     """After kill -9 in the middle of the writing."""
     monkeypatch.chdir(tmp_path)
     command = ["predict", run, write(Path("in.csv"), some_texts(3)), "--quiet", *more]
-    killed = "import os\nfrom rehead.use import unfinished\n"
-    killed += "unfinished.Unfinished.finish = lambda self: (self.file.flush(), os.kill(os.getpid(), 9))\n"
-    killed += f"from rehead.cli import main\nmain({command!r})"
-    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+
+    def killed() -> int:
+        with faulty_disk(tmp_path, on(f"{more[-1]}.partial", "rename"), "kill"):
+            return main(command)
+
+    assert end_of(fork(killed, tmp_path.with_name("killed.log"))) == -signal.SIGKILL
     assert Path(f"{more[-1]}.partial").stat().st_size
     assert main(command) == 0
     assert sorted(each.name for each in Path().iterdir()) == ["in.csv", more[-1]]
@@ -293,6 +298,7 @@ def test_what_cannot_be_gone_on_with_is_begun_anew(
     [
         (["in.csv", "--threshold", "1.5"], "--threshold 1.5"),
         (["in.csv", "--resume"], "Name it with --out"),
+        (["in.csv", "--spreadsheet", "--format", "jsonl"], "--spreadsheet is for csv"),
         (["in.csv", "--resume", "--overwrite", "--out", "o.csv"], "Give one"),
         (["in.csv", "--explain-label", "good"], "Add --explain"),
         (["in.csv", "--explain", "--explain-label", "grand"], "--explain-label grand: choose one of bad, fair, good"),

@@ -41,6 +41,16 @@ def test_one_label_each() -> None:
     assert empty == {"text": "", "label": None, "probabilities": None}
 
 
+def test_formulas_are_neutralised_for_a_spreadsheet() -> None:
+    """In every cell that comes from the user: texts, labels, columns and their names."""
+    given = record(id=-7, text="=cmd()", **{"@x": "\t=1"}), Prediction(("+a",), [0.25, 0.75])
+    layout = Layout("csv", ["id", "text", "@x"], ["+a", "b"], multilabel=False, spreadsheet=True)
+    assert layout.header() == "id,text,'@x,label,p_+a,p_b\n"
+    assert layout.row(*given) == "-7,'=cmd(),'\t=1,'+a,0.250000,0.750000\n"
+    layout = Layout("csv", ["id", "text", "@x"], ["+a", "b"], multilabel=False)
+    assert layout.row(*given) == "-7,=cmd(),\t=1,+a,0.250000,0.750000\n"
+
+
 def test_several_labels() -> None:
     said = [
         Prediction(("a", "c"), [0.9, 0.1, 0.8]),

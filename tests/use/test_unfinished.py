@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rehead.use.unfinished import Unfinished
 
 
 def there(folder: Path) -> list[str]:
-    return sorted(each.name for each in folder.iterdir())
+    return sorted(each.name for each in folder.iterdir() if not each.name.endswith(".rehead-lock"))
 
 
 def test_it_appears_when_it_is_finished(tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_one_that_is_written_in_one_go_is_begun_anew_unasked(tmp_path: Path) -> 
     killed = Unfinished(out, None)
     killed.append(b"one")
     killed.file.close()
+    killed.close()
     assert (tmp_path / "a.html.partial").read_bytes() == b"one"
     with pytest.raises(UserError, match=r"nothing to resume: .*a.html .*--resume"):
         Unfinished(out, {"run": "abc"}, resume=True)
@@ -148,7 +150,8 @@ def test_two_cannot_write_one_file(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     with Unfinished(tmp_path / "a.csv", {}) as file:
         file.append(b"one", {"rows": 1})
-        with pytest.raises(UserError, match="being written by another process"):
+        with pytest.raises(UserError, match=rf"being written by process {os.getpid()} on "):
             Unfinished(tmp_path / "a.csv", {}, overwrite=True)
         file.finish()
     assert (tmp_path / "a.csv").read_bytes() == b"one"
+    assert [each.name for each in tmp_path.iterdir()] == ["a.csv"]

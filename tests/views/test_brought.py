@@ -122,3 +122,15 @@ def test_explaining_scores_the_text_without_each_word(make: object, tmp_path: Pa
     expected = view.transform(view.read(EncodedTexts([text, *shorter]))) @ weight.T
     np.testing.assert_allclose(scores, expected, atol=1e-4)
     assert asked
+
+
+def test_what_explaining_costs_is_known_before(tmp_path: Path) -> None:
+    """An encoder reads the text once more for every word; a table only looks its tokens up."""
+    text = "the film was very good" * 100
+    empty, nothing = EncodedTexts([text], ids=[np.zeros(0, np.int64)]), np.zeros(0, np.int64)
+    costs = {}
+    for make in (make_encoder, make_model2vec):
+        [view] = brought_views(bring(make(tmp_path / make.__name__)).model)
+        costs[make] = [view.tokens_without(empty, Groups(nothing, nothing, count)) for count in (0, 9, 99)]
+    assert costs[make_encoder] == [len(text) // 4 * times for times in (1, 10, 100)]
+    assert 0 < costs[make_model2vec][2] < costs[make_encoder][2] / 10

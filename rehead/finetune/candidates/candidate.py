@@ -41,6 +41,7 @@ MOST_FOLDS = 10
 SEARCHED = 1_600  # examples: with more, fewer settings are tried, on a held-out tenth
 ENOUGH = 2_000  # unlabelled texts, from which on views learn from these alone: the same for every set of examples
 HELD_OUT = 0.1  # share that judges the candidates then
+LOSSES = {"hinge": "squared hinge loss", "softmax": "log loss"}
 STATISTICS = 2_000  # texts that the mean and covariance of a base that others pretrained are of, if there are as many
 MAX_WORK = 2e13  # multiply-adds of an encoder that reads unlabelled text: five to ten minutes on two cores
 CHARACTERS = 4  # of a token, about
@@ -196,6 +197,6 @@ Propose = Callable[[Task, Candidate | None], Candidate | str]
 
 def describe_settings(settings: Settings) -> str:
     """Say what was chosen: `bag 0.3, words 0.7, power 2, alpha 1`; a view that counts nothing is left out."""
-    return ", ".join(
-        f"{name} {value:.2g}" for name, value in settings.items() if value and name not in ("temperature", "hinge")
-    )
+    said = [(name, value) for name, value in settings.items() if value and name not in ("temperature", *LOSSES)]
+    loss = next((f", {LOSSES[name]}" for name in LOSSES if settings.get(name)), "")
+    return ", ".join(f"{name} {value:.2g}" for name, value in said) + loss

@@ -14,7 +14,7 @@ import torch
 
 from rehead.finetune.build import build_linear
 from rehead.finetune.calibration import calibrated_losses
-from rehead.finetune.candidates.candidate import Candidate, Task
+from rehead.finetune.candidates.candidate import LOSSES, Candidate, Task
 from rehead.finetune.candidates.linear import NEURAL, fit_average
 from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier
@@ -72,7 +72,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
 def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:
     """Fine-tune on all of these examples, from the linear classifier on directions alone."""
     alone = next(view.name for view in examples.views if view.name in NEURAL)
-    settings = {name: frozen.settings[0].get(name, 0.0) for name in ("power", "alpha", "temperature", "hinge")}
+    settings = {name: frozen.settings[0].get(name, 0.0) for name in ("power", "alpha", "temperature", *LOSSES)}
     linear = fit_average(examples, [{**settings, alone: 1.0}])
     start = build_linear(task.base, examples, linear, train)
     epochs = task.options.epochs

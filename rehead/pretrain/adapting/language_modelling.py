@@ -22,7 +22,7 @@ from rehead.model.model import Model
 from rehead.pretrain.adapting.network_objective import NetworkObjective
 from rehead.pretrain.adapting.tokens import BroughtTokenizer
 from rehead.pretrain.masking import EVALUATED, Masking
-from rehead.pretrain.row_objective import RowBatches, hits, tensor
+from rehead.pretrain.row_objective import RowBatches, hits, next_token_batch, tensor
 from rehead.text.packed_rows import PackedRows
 from rehead.text.store_subset import Store
 from rehead.training.objective import Batch, Measures, Sums
@@ -63,9 +63,7 @@ class Causal(LanguageModelling):
 
     def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Read the rows, one token longer than the network's input."""
-        ids = rows.at(at).ids
-        count = len(ids) * (ids.shape[1] - 1)
-        return Batch({"ids": tensor(ids)}, {"causal": count}, count)
+        return next_token_batch(rows, at)
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the losses of all positions: ids (B, T + 1)."""

@@ -25,22 +25,25 @@ from rehead.bases.files import MODULES, transformer_folder
 from rehead.bases.heads import HeadName, head_of, load_language_model
 from rehead.bases.sources import is_brought, open_brought
 from rehead.errors import UserError
+from rehead.model.config import NO_BASE
+from rehead.model.model import Model
 from rehead.options import read_options
 from rehead.pretrain.adapting.contrastive import Contrastive
 from rehead.pretrain.adapting.language_modelling import Causal, Masked
 from rehead.pretrain.adapting.network_objective import NetworkObjective, expected_seconds, try_step
-from rehead.pretrain.adapting.saving import save_adapted
+from rehead.pretrain.adapting.saving import is_adapted, read_details, save_adapted
 from rehead.pretrain.adapting.tokens import BroughtTokenizer
 from rehead.pretrain.context import Prepared, split_tokens
 from rehead.pretrain.directory import description, open_directory
 from rehead.pretrain.options import PretrainOptions
 from rehead.progress import duration
-from rehead.runs.run import Run, bring
+from rehead.replacing import working_directory
+from rehead.runs.run import Run
 from rehead.text.documents import ReadOptions
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
 from rehead.training.budget import Budget
-from rehead.training.directory import TOKENS, discard_replaced, roll_back
+from rehead.training.directory import TOKENS, describe_place, roll_back
 from rehead.training.distributed import World
 from rehead.training.loop import Phase, train
 from rehead.training.optimizers import Rates
@@ -55,15 +58,21 @@ Say = Callable[[str], None]
 
 
 def adapt_in(world: World, options: PretrainOptions, *, say: Say, resume: bool) -> Run | None:
-    """Adapt a base in processes that have been started, and save; give it as a run, or None in all but the first."""
+    """Adapt a base in processes that have been started, and save; give its details, or None in all but the first."""
     assert options.base is not None  # noqa: S101 (for the type checker)
     brought = _open(options.base)
     options = dataclasses.replace(options, objective=options.objective or _default_objective(brought))
     _check(brought, options)
+    out = options.out
     texts = Texts(options.texts, read_options(options, ReadOptions)) if world.is_main else None
     fingerprint = "" if texts is None else texts.fingerprint()
     if texts is not None:
         open_directory(options, fingerprint, resume=resume, base=brought.digest)
+    world.barrier()
+    options = dataclasses.replace(options, out=working_directory(out))
+    describe_place(out, say)
+    if resume and is_adapted(options.out, brought):  # it was stopped after its last step
+        return Run(Model(NO_BASE), details=read_details(options.out)) if world.is_main else None
     try:
         parts = _load(brought, options, quiet=options.quiet or not world.is_main)
         if texts is not None:
@@ -75,17 +84,15 @@ def adapt_in(world: World, options: PretrainOptions, *, say: Say, resume: bool) 
         phase = _phase(options, objective, prepared)
     except UserError:
         if texts is not None and not resume:
-            roll_back(options.out)
+            roll_back(out)
         raise
-    if texts is not None:
-        discard_replaced(options.out)
     _introduce(say, options, world, objective, prepared, phase)
     state = train([phase], options, world, options.out, resume=resume, quiet=options.quiet, say=say)
     if not world.is_main:
         return None
     details = _details(options, brought, prepared, state)
-    save_adapted(brought, objective.network.cpu().eval(), options.out, details)
-    return dataclasses.replace(bring(options.out), details=details)
+    save_adapted(brought, objective.network.cpu().eval(), options.out, out.absolute().name, details)
+    return Run(Model(NO_BASE), details=details)
 
 
 def _open(source: str) -> Brought:

@@ -17,7 +17,7 @@ import rehead
 from rehead.bases.brought import Brought
 from rehead.bases.encoder import import_transformers, quietly
 from rehead.bases.files import CONFIG, INDEX, MODULES, transformer_folder
-from rehead.disk import atomic_directory, fsync, os_error_in, sha256, write_checksummed_json
+from rehead.disk import atomic_directory, fsync, os_error_in, read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import UserError
 from rehead.runs.card import CARD, plain
 from rehead.training.directory import ADAPTED
@@ -25,8 +25,19 @@ from rehead.training.directory import ADAPTED
 READY = ".run"
 
 
-def save_adapted(brought: Brought, network: nn.Module, out: Path, details: dict[str, Any]) -> None:
-    """Write the finished base into the directory of its run."""
+def is_adapted(out: Path, brought: Brought) -> bool:
+    """Tell whether the directory of a run holds the finished base: the file that it is recognised by comes last."""
+    return (out / (MODULES if MODULES in brought.files else CONFIG)).exists()
+
+
+def read_details(out: Path) -> dict[str, Any]:
+    """Read how a finished base was made."""
+    details: dict[str, Any] = read_checksummed_json(out / ADAPTED)["details"]
+    return details
+
+
+def save_adapted(brought: Brought, network: nn.Module, out: Path, name: str, details: dict[str, Any]) -> None:
+    """Write the finished base into the directory of its run; `name` is what its card calls it."""
     if sick := next((name for name, each in network.named_parameters() if not each.isfinite().all()), None):
         raise UserError(
             f"{sick} holds NaN or infinity: training diverged. "
@@ -36,11 +47,11 @@ def save_adapted(brought: Brought, network: nn.Module, out: Path, details: dict[
     shutil.rmtree(ready, ignore_errors=True)  # of a process that was killed
     try:
         with atomic_directory(ready) as directory:
-            _write(brought, network, directory, details, out.absolute().name)
+            _write(brought, network, directory, details, name)
     except UserError as error:
         raise UserError(f"{error} Training is done and saved: free some space, and finish with --resume.") from error
-    last = (CONFIG, MODULES)  # what a base is recognised by
-    for each in sorted(ready.iterdir(), key=lambda each: (each.name != ADAPTED, each.name in last)):
+    order = {ADAPTED: -1, CONFIG: 1, MODULES: 2}  # those that a base is recognised by come last
+    for each in sorted(ready.iterdir(), key=lambda each: order.get(each.name, 0)):
         if (out / each.name).is_dir():  # of a process that was killed
             shutil.rmtree(out / each.name)
         each.replace(out / each.name)

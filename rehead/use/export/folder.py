@@ -31,6 +31,7 @@ from rehead.disk import atomic_directory, write_json
 from rehead.errors import UserError
 from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
+from rehead.replacing import writing
 from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
 from rehead.text import text_ngrams
@@ -86,7 +87,7 @@ def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = 
     if run.tokenizer is None:
         raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
-    with atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
+    with writing(out), atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
         run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)

@@ -40,12 +40,12 @@ ERRORS = {
     401: "Missing or wrong token.",
     403: "Cross-origin request from an origin that is not allowed.",
     408: "The request did not arrive completely in time.",
-    413: "The body is too large.",
+    413: "The body is too large, or would take too long to compute.",
     415: "The content type is not application/json.",
     421: "The Host header names a host that is not allowed.",
     422: "A field is missing, unknown or invalid.",
     429: "The queue is full; Retry-After says when to try again.",
-    503: "The request timed out, or the server is shutting down.",
+    503: "The request timed out, the server is at a limit, or it is shutting down.",
 }
 ERRORS_OF_EVERY_ROUTE = (403, 421)
 
@@ -84,6 +84,7 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         paths=(*endpoints, "/", "/docs", "/openapi.json", "/about", "/healthz", "/readyz", "/metrics"),
         endpoints=endpoints,
         body_bytes=options.body_bytes,
+        total_body_bytes=options.total_body_bytes,
         token=token,
         allowed_hosts=_allowed_hosts(options),
         allowed_origins=options.allow_origin or (),
@@ -116,7 +117,8 @@ def _add_post_routes(app: FastAPI, service: Service, *, secured: bool) -> dict[s
         ),
         "explain": Route(
             models.explain, service.explain, ExplainResponse,
-            "Explain a prediction by its words", "For the predicted label, or another one.",
+            "Explain a prediction by its words",
+            "For the predicted label, or another one. If all words would cost too much, fewer are explained.",
         ),
         "attention": Route(
             models.attention, service.attention, AttentionResponse,

@@ -7,6 +7,9 @@ a moment later; so the worker then waits a few milliseconds at most for as many 
 A request is cancelled when it times out or its client disconnects: it is removed from the queue or, if it is being
 computed already, its result is discarded. Long computations call `Job.raise_if_cancelled` regularly, and so stop early.
 
+What a job costs (characters, or tokens that layers read) is known before it starts, and how fast a worker is from the
+batches before. A job that could not be done in time, behind those that wait, is refused at once.
+
 A server has two workers, one for labels and one for slow requests (explanations, attention, generated text), so that a
 slow request never delays a label.
 """
@@ -34,6 +37,15 @@ class QueueFullError(Exception):
         "Seconds."
 
 
+class TooMuchWorkError(Exception):
+    """The request alone would take much longer than it may wait."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it would take about {seconds:.0f} s")
+        self.seconds = seconds
+        "That it would take, about."
+
+
 class DeadlineExceededError(Exception):
     """The result took longer than the request may wait."""
 
@@ -53,7 +65,8 @@ class Job:
     payload: Any
     texts: int
     "How many texts it counts for in the queue."
-    characters: int
+    cost: int
+    "Characters, or tokens that are read: what the work grows with."
     future: asyncio.Future[Any]
     cancelled: bool = False
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -76,25 +89,27 @@ class BatchWorker:
         compute: Compute,
         *,
         capacity: int,
-        batch_characters: int,
+        batch_cost: int,
+        rated_cost: int = 1,
         batch_wait: float = 0.0,
         on_batch: Callable[[int, int], None] = lambda *_: None,
     ) -> None:
         """Start the thread.
 
-        `compute` returns one result, or exception, per job. The queue holds `capacity` texts, a batch about
-        `batch_characters` characters; `batch_wait` is in seconds. `on_batch(jobs, texts)` is called after every batch.
+        `compute` returns one result, or exception, per job. The queue holds `capacity` texts, a batch
+        costs about `batch_cost`; one below `rated_cost` does not tell how fast the worker is. `batch_wait` is in
+        seconds. `on_batch(jobs, texts)` is called after every batch.
         """
         self.name, self.compute, self.capacity = name, compute, capacity
-        self.batch_characters, self.batch_wait = batch_characters, batch_wait
+        self.batch_cost, self.rated_cost, self.batch_wait = batch_cost, rated_cost, batch_wait
         self._on_batch = on_batch
         self._queue: deque[Job] = deque()
-        self._queued_texts = 0
+        self._queued_texts = self._queued_cost = 0
         self._running: list[Job] = []
         self._changed = threading.Condition()
         self._closing = False
         self._last_batch = 1  # requests in it
-        self._rate = 0.0  # texts per second, as a moving average
+        self._rate = 0.0  # cost per second, as a moving average; 0 until it is known
         self._thread = threading.Thread(target=self._work, name=f"rehead-{name}", daemon=True)
         self._thread.start()
 
@@ -105,22 +120,25 @@ class BatchWorker:
         payload: object,
         *,
         texts: int,
-        characters: int,
+        cost: int,
         seconds: float,
         state: dict[str, Any],
     ) -> Any:  # noqa: ANN401
         """Wait for a result, at most this many seconds.
 
-        Raises `QueueFullError`, `DeadlineExceededError`, `ClientDisconnectedError`, or what the computation raised.
-        `state` is the request's ASGI state: while the request waits, its "job" is (worker, job), to be cancelled.
+        Raises `QueueFullError`, `TooMuchWorkError`, `DeadlineExceededError`, `ClientDisconnectedError`, or what the
+        computation raised. `state` is the request's ASGI state: while the request waits, its "job" is (worker, job), to
+        be cancelled.
         """
         loop = asyncio.get_running_loop()
-        job = Job(payload, texts, characters, loop.create_future())
+        job = Job(payload, texts, cost, loop.create_future())
         with self._changed:
             if self._closing or self._queued_texts + texts > self.capacity:
                 raise QueueFullError(self._retry_after())
+            self._check_time(cost, seconds)
             self._queue.append(job)
             self._queued_texts += texts
+            self._queued_cost += cost
             self._changed.notify()
         job.timer = loop.call_later(seconds, self.cancel, job, DeadlineExceededError())
         state["job"] = (self, job)
@@ -139,6 +157,7 @@ class BatchWorker:
             if job in self._queue:
                 self._queue.remove(job)
                 self._queued_texts -= job.texts
+                self._queued_cost -= job.cost
         if not job.future.done():
             job.future.set_exception(reason)
             job.future.exception()  # marked as retrieved: a client that has disconnected never awaits it
@@ -166,9 +185,28 @@ class BatchWorker:
             self._changed.notify()
         self._thread.join(seconds)
 
+    def rate(self, cost: int, seconds: float) -> None:
+        """Learn how fast the worker is from work that was measured, unless there was too little of it."""
+        if cost >= self.rated_cost:
+            now = cost / max(seconds, 1e-6)
+            self._rate = now if self._rate == 0 else 0.8 * self._rate + 0.2 * now
+
+    def _check_time(self, cost: int, seconds: float) -> None:
+        """Refuse a job that would not be done in time: what is ahead of it, and its own work, take too long.
+
+        A job that finds the worker idle is refused only if it takes twice that: an estimate is no measurement.
+        """
+        if self._rate <= 0:
+            return
+        ahead = self._queued_cost + sum(job.cost for job in self._running if not job.cancelled)
+        if cost / self._rate > 2 * seconds:
+            raise TooMuchWorkError(cost / self._rate)
+        if ahead and (ahead + cost) / self._rate > seconds:
+            raise QueueFullError(self._retry_after())
+
     def _retry_after(self) -> int:
         """Estimate in how many seconds half of the queue will be done."""
-        return 1 if self._rate <= 0 else max(1, min(60, math.ceil(self._queued_texts / 2 / self._rate)))
+        return 1 if self._rate <= 0 else max(1, min(60, math.ceil(self._queued_cost / 2 / self._rate)))
 
     # Run in the thread.
 
@@ -176,9 +214,9 @@ class BatchWorker:
         while jobs := self._next_batch():
             began = time.perf_counter()
             results = self._results(jobs)
-            texts, spent = sum(job.texts for job in jobs), max(time.perf_counter() - began, 1e-6)
-            self._rate = texts / spent if self._rate == 0 else 0.8 * self._rate + 0.2 * texts / spent
-            self._on_batch(len(jobs), texts)
+            if not any(job.cancelled for job in jobs):
+                self.rate(sum(job.cost for job in jobs), time.perf_counter() - began)
+            self._on_batch(len(jobs), sum(job.texts for job in jobs))
             self._deliver(jobs, results)
 
     def _next_batch(self) -> list[Job]:
@@ -207,11 +245,12 @@ class BatchWorker:
     def _take_batch(self) -> list[Job]:
         """Take from the front of the queue what fits into a batch; at least one job."""
         batch: list[Job] = []
-        characters = 0
-        while self._queue and (not batch or characters + self._queue[0].characters <= self.batch_characters):
+        cost = 0
+        while self._queue and (not batch or cost + self._queue[0].cost <= self.batch_cost):
             job = self._queue.popleft()
             self._queued_texts -= job.texts
-            characters += job.characters
+            self._queued_cost -= job.cost
+            cost += job.cost
             batch.append(job)
         return batch
 

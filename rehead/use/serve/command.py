@@ -17,6 +17,7 @@ def command(options: ServeOptions) -> int:
     check_options(options, token)
     try:
         from rehead.use.serve.app import build
+        from rehead.use.serve.memory import describe_limits, resident_bytes
         from rehead.use.serve.server import BACKLOG, bind, serve, set_up_logging, url_of
         from rehead.use.serve.service import Service
     except ModuleNotFoundError as error:
@@ -30,7 +31,9 @@ def command(options: ServeOptions) -> int:
         bound.listen(BACKLOG)  # before the next line: whoever reads it may connect at once
         print(f"serving {options.run} at {url_of(bound)}", flush=True)
         if not options.quiet:
-            print(f"routes: {', '.join(service.can)}. Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+            print(f"routes: {', '.join(service.can)}. Press Ctrl-C to stop.", file=sys.stderr)
+            names = [] if service.labeller is None else service.labeller.names
+            print("\n".join(describe_limits(options, names, resident_bytes())), file=sys.stderr, flush=True)
         signum = serve(guard, service, options, bound)
     code = 0
     if guard.aborted:

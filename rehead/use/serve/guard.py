@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,8 +40,12 @@ Endpoint = Callable[[bytes, dict[str, Any]], Awaitable[dict[str, Any]]]
 "From a request's body and its ASGI state to the body of the response."
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
+SINGLE = {b"host", b"origin", b"authorization", b"content-type", b"content-encoding"}  # headers that count once
 PROBES = {"/healthz", "/readyz"}
 PUBLIC = {"/", "/docs", "/openapi.json", *PROBES}  # served without a token: they reveal no text and no label
+
+ANSWER_PIECE = 65_536  # bytes of an answer that are handed to the connection at once
 
 logger = logging.getLogger("rehead.serve")
 
@@ -56,6 +61,7 @@ class Guard:
         paths: Collection[str],
         endpoints: Mapping[str, Endpoint],
         body_bytes: int,
+        total_body_bytes: int,
         token: str | None = None,
         allowed_hosts: Collection[str] | None = LOCAL_HOSTS,
         allowed_origins: Collection[str] = (),
@@ -67,7 +73,9 @@ class Guard:
         a third more processor time (343 against 259 µs, with the load of `bench/serve.py` from 16 clients).
         """
         self.routes, self.metrics, self.paths, self.endpoints = app, metrics, set(paths), endpoints
-        self.body_bytes, self.log_requests = body_bytes, log_requests
+        self.body_bytes, self.total_body_bytes, self.log_requests = body_bytes, total_body_bytes, log_requests
+        self.held_bytes = 0
+        "Size of all bodies and answers in memory."
         self.token = None if token is None else token.encode()
         self.allowed_hosts = None if allowed_hosts is None else {name.lower() for name in allowed_hosts}
         self.allowed_origins = {origin.lower() for origin in allowed_origins}
@@ -108,16 +116,17 @@ class Guard:
 
     def _authorise(self, scope: Scope) -> None:
         """Raise an error for a request from the wrong host, origin or client, or at the wrong time."""
-        headers: dict[bytes, bytes] = dict(scope["headers"])
+        headers = _checked_headers(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if (
             self.allowed_hosts is not None
-            and _without_port(host) not in self.allowed_hosts
+            and _host_name(host) not in self.allowed_hosts
             and scope["path"] not in PROBES
         ):
             raise HTTPException(421, "this host name is not allowed. Start the server with --allow-host NAME.")
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if origin and origin not in self.allowed_origins and (origin == "null" or _netloc(origin) != host):
+        own = bool(host) and _netloc(origin) == host
+        if origin and origin not in self.allowed_origins and not own:
             raise HTTPException(
                 403, "cross-origin requests are not allowed. Start the server with --allow-origin ORIGIN."
             )
@@ -149,18 +158,27 @@ class Guard:
                 scope = {**scope, "method": "GET"}
             await self.routes(scope, receive, send)
             return
+        state = scope["state"]
         try:
-            body = await self._read_body(dict(scope["headers"]), receive)
-            answer = to_json(await endpoint(body, scope["state"]))
+            body = await self._read_body(dict(scope["headers"]), receive, state)
+            answer = to_json(await endpoint(body, state))
+            self._hold(state, len(answer))
         except (Exception, asyncio.CancelledError) as error:
             failed = _http_error(error)
             self.aborted += self.draining and failed.status_code == 503
             await _send_error(send, failed)
         else:
             await _send_json(send, 200, answer)
+        finally:
+            self.held_bytes -= state.pop("held_bytes", 0)
 
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """Read a body, up to the limit."""
+    def _hold(self, state: dict[str, Any], size: int) -> None:
+        """Count what a request keeps in memory until it is answered."""
+        state["held_bytes"] = state.get("held_bytes", 0) + size
+        self.held_bytes += size
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive, state: dict[str, Any]) -> bytes:
+        """Read a body, up to the limit of one, and of all together."""
         media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if media_type != b"application/json":
             raise HTTPException(415, "the body must be JSON, sent with Content-Type: application/json.")
@@ -178,8 +196,15 @@ class Guard:
                 raise HTTPException(499, "the client closed the connection.")
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
+            self._hold(state, len(chunks[-1]))
             if size > self.body_bytes:
                 raise too_large
+            if self.held_bytes > self.total_body_bytes:
+                raise HTTPException(
+                    503,
+                    f"all requests together exceed the limit of {self.total_body_bytes:,} bytes. Try again later.",
+                    {"Retry-After": "1"},
+                )
             if not message.get("more_body", False):
                 return b"".join(chunks)
 
@@ -200,7 +225,11 @@ async def _send_json(send: Send, status: int, body: bytes, headers: Mapping[str,
     more = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": [*own, *more]})
-    await send({"type": "http.response.body", "body": body})
+    *pieces, last = [body[begin : begin + ANSWER_PIECE] for begin in range(0, max(1, len(body)), ANSWER_PIECE)]
+    for piece in pieces:  # each is sent when the client has read most of those before
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": last})
 
 
 async def _send_error(send: Send, error: HTTPException) -> None:
@@ -232,8 +261,17 @@ def _netloc(origin: str) -> str:
         return ""
 
 
-def _without_port(host: str) -> str:
-    """Strip the port from a Host header."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def _host_name(host: str) -> str | None:
+    """Strip the port from a Host header; None if it is malformed."""
+    found = HOST.fullmatch(host)
+    return found and found[1]
+
+
+def _checked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Collect headers by name; refuse two of a kind that the guard decides by, of which a proxy may believe another."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in found and name in SINGLE:
+            raise HTTPException(400, f"the header {name.decode().title()} is given more than once.")
+        found[name] = value
+    return found

@@ -29,7 +29,8 @@ class Metrics:
         self.batches = Histogram("rehead_batch_texts", "Texts per batch.", buckets=TEXTS, registry=self.registry)
         self.waiting = Gauge("rehead_waiting", "Texts or requests in a queue.", ["lane"], registry=self.registry)
         self.dropped = Counter(
-            "rehead_dropped", "Requests not computed: queue full (full), timed out (late), client disconnected (gone).",
+            "rehead_dropped",
+            "Requests not computed: queue full (full), too much work (work), timed out (late), client gone (gone).",
             ["why"], registry=self.registry,
         )  # fmt: skip
 

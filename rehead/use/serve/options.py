@@ -17,9 +17,7 @@ from rehead.options import CommonOptions, flag, positional
 TOKEN_VARIABLE = "REHEAD_TOKEN"  # noqa: S105 (the name of the environment variable)
 MIN_TOKEN_LENGTH = 16  # a shorter one can be guessed
 MAX_TOKEN_LENGTH = 4096
-# Defaults of --explain-characters. Without layers, thousands of words take a tenth of a second to explain. With layers,
-# the model reads a chunk again for each of its words: up to four seconds on one core, with the sizes of `lab`.
-EXPLAIN_CHARACTERS, EXPLAIN_CHARACTERS_WITH_LAYERS = 20_000, 2_000
+EXPLAIN_CHARACTERS = 20_000  # default of --explain-characters
 EMPTY_BODY_BYTES = 12  # of {"texts":[]}
 EMPTY_TEXT_BYTES = 3  # of "", in that list
 
@@ -33,6 +31,9 @@ class Limits:
     body_bytes: int = flag(2**20, metavar="N")
     "Maximum size of a request body in bytes; a larger one is rejected before it is read (413)."
 
+    total_body_bytes: int = flag(64 * 2**20, metavar="N")
+    "Maximum size of all request bodies and answers in memory, in bytes; beyond it, the answer is 503."
+
     texts: int = flag(256, metavar="N")
     "Maximum number of texts per request (422)."
 
@@ -40,8 +41,11 @@ class Limits:
     "Maximum number of characters per text, checked before tokenization (422)."
 
     explain_characters: int | None = flag(None, metavar="N")
-    """Maximum number of characters of a text to explain or to continue (422) (default: 20,000; 2,000 to explain with
-    layers; at most --characters)."""
+    "Maximum number of characters of a text to explain or to continue (422) (default: 20,000; at most --characters)."
+
+    explain_tokens: int = flag(32_768, metavar="N")
+    """Maximum number of tokens that layers read to explain one text; if all words take more, fewer words are explained,
+    and the answer says so."""
 
     generate_tokens: int = flag(400, metavar="N")
     "Maximum number of generated tokens per request (422)."
@@ -62,7 +66,11 @@ class Limits:
     "Keep-alive timeout: how long a connection may be idle between requests."
 
     connections: int = flag(512, metavar="N")
-    "Maximum number of open connections; further ones get 503 and are closed."
+    "Maximum number of open connections. At the limit the longest idle one is closed; without one, the answer is 503."
+
+    client_connections: int | None = flag(None, metavar="N")
+    """Maximum number of open connections per client address (default: half of --connections). Behind a proxy, which is
+    one client, give as many as --connections."""
 
     batch_characters: int = flag(200_000, metavar="N")
     "Dynamic batching: queued texts are computed together up to about this many characters."
@@ -70,10 +78,14 @@ class Limits:
     batch_wait_ms: float = flag(2.0, metavar="MS")
     "Dynamic batching: how long to wait for further requests while several clients are active; 0 disables waiting."
 
-    def max_explain_characters(self, *, layers: bool = False) -> int:
-        """Return the maximum length of a text to explain (with a model that has layers, or not) or continue."""
-        default = min(EXPLAIN_CHARACTERS_WITH_LAYERS if layers else EXPLAIN_CHARACTERS, self.characters)
+    def max_explain_characters(self) -> int:
+        """Return the maximum length of a text to explain or continue."""
+        default = min(EXPLAIN_CHARACTERS, self.characters)
         return default if self.explain_characters is None else self.explain_characters
+
+    def max_client_connections(self) -> int:
+        """Return the maximum number of connections per client."""
+        return (self.connections + 1) // 2 if self.client_connections is None else self.client_connections
 
     def check(self) -> None:
         """Raise an error for a value out of range, or values that contradict each other."""
@@ -82,8 +94,8 @@ class Limits:
 
     def _check_ranges(self) -> None:
         for name in (
-            "body_bytes", "texts", "characters", "explain_characters", "generate_tokens", "queue", "slow_queue",
-            "connections", "batch_characters",
+            "body_bytes", "total_body_bytes", "texts", "characters", "explain_characters", "explain_tokens",
+            "generate_tokens", "queue", "slow_queue", "connections", "client_connections", "batch_characters",
         ):  # fmt: skip
             if (given := getattr(self, name)) is not None and given < 1:
                 raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")
@@ -99,6 +111,11 @@ class Limits:
                 f"--characters={self.characters} does not fit into a body of --body-bytes={self.body_bytes}. Raise "
                 f"--body-bytes, or lower --characters."
             )
+        if self.body_bytes > self.total_body_bytes:
+            raise UserError(
+                f"--body-bytes={self.body_bytes} exceeds --total-body-bytes={self.total_body_bytes}. Raise "
+                f"--total-body-bytes, or lower --body-bytes."
+            )
         if EMPTY_BODY_BYTES + EMPTY_TEXT_BYTES * self.texts > self.body_bytes:
             raise UserError(
                 f"--texts={self.texts} do not fit into a body of --body-bytes={self.body_bytes}. Raise --body-bytes, "
@@ -112,6 +129,11 @@ class Limits:
         if self.explain_characters is not None and self.explain_characters > self.characters:
             raise UserError(
                 f"--explain-characters={self.explain_characters} exceeds --characters={self.characters}. Choose the "
+                f"same or less."
+            )
+        if self.max_client_connections() > self.connections:
+            raise UserError(
+                f"--client-connections={self.client_connections} exceeds --connections={self.connections}. Choose the "
                 f"same or less."
             )
         if self.batch_wait_ms >= 1000 * self.seconds:

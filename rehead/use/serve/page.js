@@ -171,7 +171,8 @@ async function explain(text, current) {
     .map((each) => ({ begin: at(each.begin), end: at(each.end), weight: each.weight, level: level(each.weight, highest) }))
     .filter((each) => each.level > 0);
   draw(text);
-  $("unmarked").textContent = "";
+  const few = found.words.length < found.total;
+  $("unmarked").textContent = few ? `${found.words.length.toLocaleString()} of ${found.total.toLocaleString()} words were explained, in the passages that matter most: all of them would take too long.` : "";
   $("legend-label").textContent = found.label;
   show("legend", marks.length > 0);
   listWords(text, found.label);

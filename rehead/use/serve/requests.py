@@ -75,8 +75,7 @@ class RequestModels:
 
     def __init__(self, limits: Limits, *, layers: int, heads: int) -> None:
         text = Annotated[str, Field(max_length=limits.characters)]
-        explained = Annotated[str, Field(max_length=limits.max_explain_characters(layers=layers > 0))]
-        prompt = Annotated[str, Field(max_length=limits.max_explain_characters())]
+        explained = Annotated[str, Field(max_length=limits.max_explain_characters())]
         self.classify = create_model(
             "Classify",
             __base__=Classify,
@@ -106,7 +105,7 @@ class RequestModels:
         self.generate = create_model(
             "Generate",
             __base__=Generate,
-            prompt=(prompt, ""),
+            prompt=(explained, ""),
             tokens=(_integers(1, limits.generate_tokens), min(100, limits.generate_tokens)),
             temperature=(Annotated[float, Field(ge=0, le=100)], 0.8),
             top_k=(_integers(1, None), _optional("Sample from the k most probable tokens only.")),

@@ -59,6 +59,10 @@ class ExplainResponse(BaseModel):
     label: str | None = Field(description="The label that is explained; null if the text is blank.")
     probability: float | None = Field(description="Of that label; null if the text is blank.")
     words: list[WordWeight]
+    total: int = Field(
+        description="Words in the text. If all of them would cost too much, those of the passages that matter most are "
+        "explained: then there are fewer in words."
+    )
 
 
 class AttentionResponse(BaseModel):

@@ -21,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from rehead.errors import UserError
+from rehead.use.serve.capacity import Capacity
 from rehead.use.serve.connections import LimitedProtocol
 from rehead.use.serve.guard import Guard
 from rehead.use.serve.options import ServeOptions
@@ -47,7 +48,12 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 guard,
-                http=LimitedProtocol.with_limits(options.connections, options.receive_seconds, service.metrics),
+                http=LimitedProtocol.with_limits(
+                    Capacity(options.connections, options.max_client_connections()),
+                    options.receive_seconds,
+                    options.body_bytes,
+                    service.metrics,
+                ),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -9,26 +9,43 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from starlette.exceptions import HTTPException
 
 import rehead
 from rehead.errors import UserError
 from rehead.runs.run import Run, load
+from rehead.runs.scoring import open_views
 from rehead.use.abilities import check_ability, training_length
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
 from rehead.use.labeller import Labeller, Labels
 from rehead.use.sampling import Sampling
-from rehead.use.serve.batching import BatchWorker, ClientDisconnectedError, DeadlineExceededError, Job, QueueFullError
+from rehead.use.serve.batching import (
+    BatchWorker,
+    ClientDisconnectedError,
+    DeadlineExceededError,
+    Job,
+    JobCancelledError,
+    QueueFullError,
+    TooMuchWorkError,
+)
 from rehead.use.serve.metrics import Metrics
 from rehead.use.serve.options import Limits
 from rehead.use.serve.requests import Attention, Classify, Explain, Generate, RequestModels
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 MAX_ATTENTION_TOKENS = 64  # of which attention is shown
 TEXT_OVERHEAD = 64  # characters that every text counts for in a batch, even an empty one
+WARM_UP = "Some words of a text, as long as most. " * 52
+WARM_UP_CHARACTERS = len(WARM_UP)  # less work than that says little about speed
+EXPLAIN_SHARE = 0.25  # of the time for an answer, that reading for an explanation may take at the speed of the text
+GENERATED_TOKEN = 16  # tokens of a text that one generated token costs, about
 
 
 class Service:
@@ -40,6 +57,8 @@ class Service:
         config = run.model.config
         reads = self.labeller is not None and run.model.reads_layers
         self.layers, self.heads = (config.nlayers, config.nhead) if reads else (0, 0)
+        self.reads_again = self.labeller is not None and any(view.word_order for view in open_views(run.model))
+        "Whether an explanation reads the text again for its words."
         self.generates = _can_generate(run)
         if self.labeller is None and not self.generates:
             check_ability(run, Path(name), "generates", "continue a text, and is not a classifier")
@@ -49,20 +68,26 @@ class Service:
             "labels",
             self._label,
             capacity=limits.queue,
-            batch_characters=limits.batch_characters,
+            batch_cost=limits.batch_characters,
+            rated_cost=WARM_UP_CHARACTERS,
             batch_wait=limits.batch_wait_ms / 1000,
             on_batch=self.metrics.batch,
         )
-        self.slow_worker = BatchWorker("slow", self._run_slow, capacity=limits.slow_queue, batch_characters=0)
+        self.slow_worker = BatchWorker(
+            "slow", self._run_slow, capacity=limits.slow_queue, batch_cost=0, rated_cost=WARM_UP_CHARACTERS
+        )
         for worker in (self.label_worker, self.slow_worker):
             self.metrics.watch_queue(worker.name, lambda worker=worker: worker.queued_texts)  # type: ignore[misc]
 
     @classmethod
     def open(cls, path: Path, limits: Limits) -> Service:
-        """Load a run and warm it up, so that the first request is not slower than the others."""
+        """Load a run, warm it up, so that the first request is not slower than the others, and measure its speed."""
         service = cls(load(path), limits, name=path.resolve().name)
         if service.labeller is not None:
             service.labeller.probabilities(["a text", "another"])
+            began = time.perf_counter()
+            service.labeller.probabilities([WARM_UP])
+            service.label_worker.rate(len(WARM_UP), time.perf_counter() - began)
         return service
 
     @property
@@ -112,7 +137,8 @@ class Service:
                 "body_bytes": limits.body_bytes,
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "explain_characters": limits.max_explain_characters(layers=self.layers > 0),
+                "explain_characters": limits.max_explain_characters(),
+                "explain_tokens": limits.explain_tokens,
                 "generate_tokens": limits.generate_tokens,
             },
         }
@@ -123,9 +149,8 @@ class Service:
         """Predict the label and the probabilities of each text."""
         texts = request.all_texts()
         self.metrics.texts.inc(len(texts))
-        characters = sum(map(len, texts)) + TEXT_OVERHEAD * len(texts)
         payload = (texts, request.threshold)
-        return {"results": await self._submit(self.label_worker, payload, len(texts), characters, state)}
+        return {"results": await self._submit(self.label_worker, payload, len(texts), _cost(texts), state)}
 
     async def explain(self, request: Explain, state: dict[str, Any]) -> dict[str, Any]:
         """Weigh the words of a text by their contribution to its label."""
@@ -133,31 +158,39 @@ class Service:
         if request.label is not None and request.label not in self.labeller.names:
             raise HTTPException(422, "label: unknown. GET /about lists the labels.")
         if not request.text.strip():
-            return {"label": None, "probability": None, "words": []}
-        return await self._submit_slow(lambda job: self._explain(request, job), state)
+            return {"label": None, "probability": None, "words": [], "total": 0}
+        length = len(request.text)
+        cost = min(length**2, self.limits.explain_tokens) if self.reads_again else length
+        return await self._submit_slow(lambda job: self._explain(request, job), cost, state)
 
     async def attention(self, request: Attention, state: dict[str, Any]) -> dict[str, Any]:
         """Compute the attention weights of one layer."""
-        return await self._submit_slow(lambda job: self._attention(request), state)
+        return await self._submit_slow(lambda job: self._attention(request), len(request.text), state)
 
     async def generate(self, request: Generate, state: dict[str, Any]) -> dict[str, Any]:
         """Continue a text."""
-        return await self._submit_slow(lambda job: self._generate(request, job), state)
+        cost = len(request.prompt) + GENERATED_TOKEN * request.tokens
+        return await self._submit_slow(lambda job: self._generate(request, job), cost, state)
 
-    async def _submit_slow(self, compute: Callable[[Job], dict[str, Any]], state: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = await self._submit(self.slow_worker, compute, 1, 1, state)
+    async def _submit_slow(
+        self, compute: Callable[[Job], dict[str, Any]], cost: int, state: dict[str, Any]
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = await self._submit(self.slow_worker, compute, 1, cost, state)
         return found
 
-    async def _submit(
-        self, worker: BatchWorker, payload: object, texts: int, characters: int, state: dict[str, Any]
-    ) -> Any:  # noqa: ANN401
+    async def _submit(self, worker: BatchWorker, payload: object, texts: int, cost: int, state: dict[str, Any]) -> Any:  # noqa: ANN401
         seconds = self.limits.seconds
         try:
-            return await worker.submit(payload, texts=texts, characters=characters, seconds=seconds, state=state)
+            return await worker.submit(payload, texts=texts, cost=cost, seconds=seconds, state=state)
         except QueueFullError as full:
             self.metrics.dropped.labels("full").inc()
             after = str(full.retry_after)
             raise HTTPException(429, f"the queue is full. Retry in {after} s.", {"Retry-After": after}) from None
+        except TooMuchWorkError as work:
+            self.metrics.dropped.labels("work").inc()
+            raise HTTPException(
+                413, f"this would take about {work.seconds:.0f} s; {seconds:g} s are allowed. Send less per request."
+            ) from None
         except DeadlineExceededError:
             self.metrics.dropped.labels("late").inc()
             late = f"the request timed out after {seconds:g} s. Retry, or send less per request."
@@ -172,7 +205,7 @@ class Service:
         """Predict all texts of all jobs as one batch; blank ones get no label."""
         labeller = self.labeller
         assert labeller is not None  # noqa: S101 (the route exists for classifiers only)
-        probabilities = labeller.probabilities([text for job in jobs for text in job.payload[0] if text.strip()])
+        probabilities = self._probabilities(jobs)
         labels, rows = labeller.labels(probabilities), probabilities.tolist()
         results, end = [], 0
         for job in jobs:
@@ -184,6 +217,21 @@ class Service:
             found = zip(chosen, rows[begin:end], strict=True)
             results.append([self._result(*(next(found) if text.strip() else (None, None))) for text in texts])
         return results
+
+    def _probabilities(self, jobs: Sequence[Job]) -> NDArray[np.float32]:
+        """Predict all texts that are not blank; those of a large request a batch at a time, while it is waited for."""
+        assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
+        texts = [text for job in jobs for text in job.payload[0] if text.strip()]
+        found, begin, cost = [], 0, 0
+        for place, text in enumerate(texts):
+            cost += _cost([text])
+            if cost > self.limits.batch_characters and place > begin:
+                found.append(self.labeller.probabilities(texts[begin:place]))
+                begin, cost = place, _cost([text])
+                if all(job.cancelled for job in jobs):
+                    raise JobCancelledError
+        found.append(self.labeller.probabilities(texts[begin:]))
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _result(self, labels: Labels | None, row: list[float] | None) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
@@ -199,9 +247,21 @@ class Service:
 
     def _explain(self, request: Explain, job: Job) -> dict[str, Any]:
         assert self.labeller is not None  # noqa: S101 (the route exists for classifiers only)
-        found = explain(self.labeller, [request.text], label=request.label, progress=job.raise_if_cancelled)[0]
+        found = explain(
+            self.labeller,
+            [request.text],
+            label=request.label,
+            progress=job.raise_if_cancelled,
+            max_tokens=self.limits.explain_tokens,
+            max_seconds=EXPLAIN_SHARE * self.limits.seconds,
+        )[0]
         words = [{"begin": each.begin, "end": each.end, "weight": round(float(each.weight), 6)} for each in found.words]
-        return {"label": found.label, "probability": round(float(found.probability), 6), "words": words}
+        return {
+            "label": found.label,
+            "probability": round(float(found.probability), 6),
+            "words": words,
+            "total": len(words) + found.left,
+        }
 
     def _attention(self, request: Attention) -> dict[str, Any]:
         tokenizer, model = self.run.tokenizer, self.run.model
@@ -237,6 +297,11 @@ class Service:
             show=lambda *_: job.raise_if_cancelled(),
         )[0]  # fmt: skip
         return {"text": sample.text, "tokens": len(sample.ids), "ended": sample.ended}
+
+
+def _cost(texts: Sequence[str]) -> int:
+    """Count the characters of texts, and what every text adds to them."""
+    return sum(map(len, texts)) + TEXT_OVERHEAD * len(texts)
 
 
 def _can_generate(run: Run) -> bool:

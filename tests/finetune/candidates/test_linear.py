@@ -41,7 +41,7 @@ def searched(make_base: MakeBase, data: LabelledData, **options: Any) -> search.
 
 
 def used(settings: Settings) -> set[str]:
-    return {name for name, value in settings.items() if value} - {"power", "alpha", "temperature"}
+    return {name for name, value in settings.items() if value} - {"power", "alpha", "temperature", "softmax"}
 
 
 KINDS = pytest.mark.parametrize("kind", ["single", "balanced", "multilabel", "multilabel, balanced"])
@@ -81,7 +81,7 @@ def test_the_best_is_at_least_as_good_as_every_start(make_base: MakeBase, kind: 
     starts = search.starts(names)
     for start in starts:
         plain.best_alpha({**search.START, **start}, search.ALPHAS)
-    tried = found.run()
+    tried = [each for each in found.run() if not each.settings[0].get("softmax")]
     assert found.best.loss == min(each.loss for each in tried)
     assert found.best.loss <= plain.best.loss
     assert {"words", "characters"} in [used(each.settings[0]) for each in tried]
@@ -93,6 +93,46 @@ def test_the_best_is_at_least_as_good_as_every_start(make_base: MakeBase, kind: 
     best = found.best.settings[0]
     for name in used(best) if len(used(best)) > 1 else ():
         assert any(used(each.settings[0]) == used(best) - {name} for each in tried)
+
+
+@pytest.mark.parametrize("kind", ["single", "balanced"])
+def test_the_best_combinations_are_fitted_by_log_loss(make_base: MakeBase, kind: str) -> None:
+    """Beside the others, and judged as if each fold had been fitted."""
+    data, options = data_of(kind)
+    found = searched(make_base, data, **options)
+    tried = found.run()
+    by_log_loss = [each for each in tried if each.settings[0].get("softmax")]
+    assert len(by_log_loss) == search.COMBINATIONS * len(search.LOG_LOSS_ALPHAS)
+    assert len(tried) == len(by_log_loss) + len(found.tried)
+    assert used(by_log_loss[0].settings[0]) == used(found.best.settings[0])
+    for each in by_log_loss[:2]:
+        expected = np.full(each.logits.shape, np.nan)
+        for inside, outside in found.task.folds:
+            part = found.examples.take(inside)
+            expected[outside] = fit(part, each.settings[0]).scores(found.examples.take(outside))
+        if kind == "single":  # the weights of balanced classes are those of all examples, not of a fold
+            np.testing.assert_allclose(each.logits, expected, atol=0.02 * np.abs(expected).max())
+        assert np.corrcoef(each.logits.ravel(), expected.ravel())[0, 1] > 0.98
+
+
+def test_which_loss_there_is(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log loss alone for many classes or few examples of each; none for two classes, nor for several labels."""
+
+    def losses(data: LabelledData) -> set[bool]:
+        return {bool(each.settings[0].get("softmax")) for each in searched(make_base, data).run()}
+
+    three = misleading(reviews(36, names=("bad", "good", "so")))
+    assert losses(three) == {False, True}
+    assert losses(reviews(36)) == losses(multilabel(36)) == {False}
+    assert losses(reviews(9, names=("bad", "good", "so"))) == {True}  # three of each
+    monkeypatch.setattr(search, "MANY_CLASSES", 3)
+    assert losses(three) == {True}
+    monkeypatch.setattr(search, "SMALL", 36)  # fewer folds, then
+    [task] = [searched(make_base, three)]
+    judged = [each for each in task.run() if each.settings[0].get("softmax")]
+    assert len(judged) == len(search.LOG_LOSS_ALPHAS)
+    known = np.sort(np.concatenate([outside for _, outside in task.task.folds[:3]]))
+    np.testing.assert_array_equal(np.flatnonzero(~np.isnan(judged[0].logits[:, 0])), known)
 
 
 def test_what_a_search_begins_with() -> None:

@@ -20,7 +20,7 @@ from rehead.pretrain.run import run_pretraining
 from rehead.runs.run import Run
 from rehead.training.metrics_log import read
 from tests.bases.tiny import TEXTS, make_encoder, make_model2vec, transformers
-from tests.training.running import broken_off, environment, left, metrics, torchrun
+from tests.training.running import Killed, broken_off, environment, left, metrics, torchrun
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -210,3 +210,25 @@ def test_a_step_that_diverges_says_so(text: Path, bert: Path, tmp_path: Path, mo
     with pytest.raises(UserError, match="diverged"):
         adapt(text, bert, tmp_path / "out", epochs=1)
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_run_that_was_stopped_in_cleaning_up_is_finished(
+    text: Path, sentences: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it replaces another one, which answers until then."""
+    out = tmp_path / "out"
+    adapt(text, sentences, out, epochs=1)
+    before = (out / "model.safetensors").read_bytes()
+
+    def stop(*given: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rehead.pretrain.run.finish", stop)
+        with pytest.raises(Killed):
+            adapt(text, sentences, out, epochs=1, seed=1, overwrite=True)
+    assert (out / "model.safetensors").read_bytes() == before
+    run = adapt(text, sentences, out, epochs=1, seed=1, resume=True)
+    assert (out / "model.safetensors").read_bytes() != before
+    assert run.details["seed"] == 1
+    assert run.model.brought["encoder:out"].engine.width == 8

@@ -49,7 +49,7 @@ def test_blank_texts_have_no_label(server: Running) -> None:
     found = server.post("/classify", {"texts": ["", "a good film", " "], "threshold": 0.01})
     assert found == (200, {"results": [nothing, *known, nothing]})
     for asked in ({"text": " "}, {"text": "", "label": "fair"}):
-        assert server.post("/explain", asked) == (200, {"label": None, "probability": None, "words": []})
+        assert server.post("/explain", asked) == (200, {"label": None, "probability": None, "words": [], "total": 0})
 
 
 def test_several_labels() -> None:

@@ -38,7 +38,7 @@ class Slate:
 def asked(
     worker: BatchWorker, payload: Any, *, texts: int = 1, characters: int = 1, seconds: float = 10.0, **how: Any
 ) -> Any:
-    return worker.submit(payload, texts=texts, characters=characters, seconds=seconds, state=how.get("state", {}))
+    return worker.submit(payload, texts=texts, cost=characters, seconds=seconds, state=how.get("state", {}))
 
 
 async def behind(worker: BatchWorker, slate: Slate, *what: Any, **how: Any) -> list[asyncio.Task[Any]]:
@@ -56,7 +56,7 @@ async def behind(worker: BatchWorker, slate: Slate, *what: Any, **how: Any) -> l
 
 def test_what_waits_together_is_computed_together_and_answers_find_their_askers() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=10, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=10, batch_cost=100)
 
     async def main() -> list[Any]:
         tasks = await behind(worker, slate, "a", "b", "c")
@@ -71,7 +71,7 @@ def test_what_waits_together_is_computed_together_and_answers_find_their_askers(
 
 def test_a_batch_holds_so_many_characters_but_one_job_at_least() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=10, batch_characters=10)
+    worker = BatchWorker("x", slate, capacity=10, batch_cost=10)
 
     async def main() -> None:
         tasks = await behind(worker, slate, "a", "b", "c", characters=5)
@@ -86,7 +86,7 @@ def test_a_batch_holds_so_many_characters_but_one_job_at_least() -> None:
 
 def test_no_room_is_said_at_once_and_room_comes_back() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=4, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=4, batch_cost=100)
 
     async def main() -> None:
         tasks = await behind(worker, slate, "a", texts=3)
@@ -104,7 +104,7 @@ def test_no_room_is_said_at_once_and_room_comes_back() -> None:
 
 def test_what_is_late_is_not_computed_and_makes_room() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=2, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=2, batch_cost=100)
 
     async def main() -> None:
         tasks = await behind(worker, slate, "late", texts=2, seconds=0.05)
@@ -122,7 +122,7 @@ def test_what_is_late_is_not_computed_and_makes_room() -> None:
 
 def test_what_is_late_while_it_is_computed_is_told_so() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=2, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=2, batch_cost=100)
 
     async def main() -> None:
         slate.open.clear()
@@ -137,7 +137,7 @@ def test_what_is_late_while_it_is_computed_is_told_so() -> None:
 @pytest.mark.parametrize("how", ["dropped by the connection", "cancelled"])
 def test_who_leaves_costs_nothing(how: str) -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=100)
 
     async def main() -> None:
         state: dict[str, Any] = {}
@@ -164,7 +164,7 @@ def test_who_leaves_costs_nothing(how: str) -> None:
 
 def test_only_the_one_to_blame_fails() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=100)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=100)
 
     async def main() -> list[Any]:
         tasks = await behind(worker, slate, "a", "poison", "b")
@@ -179,7 +179,7 @@ def test_only_the_one_to_blame_fails() -> None:
 def test_one_asker_alone_never_waits_for_company() -> None:
     """The wait is far longer than the test: whoever waited would not be done."""
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=60.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=100, batch_wait=60.0)
 
     async def main() -> None:
         for number in range(20):
@@ -191,7 +191,7 @@ def test_one_asker_alone_never_waits_for_company() -> None:
 def test_where_several_ask_all_the_time_they_are_computed_together() -> None:
     """Two askers, each of whom asks again when answered: without the wait, they would take turns for ever."""
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=5.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=100, batch_wait=5.0)
 
     async def asker(name: str) -> None:
         for _ in range(10):
@@ -209,7 +209,7 @@ def test_where_several_ask_all_the_time_they_are_computed_together() -> None:
 
 def test_after_a_pause_there_is_no_company_to_wait_for() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=100, batch_wait=60.0)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=100, batch_wait=60.0)
 
     async def main() -> None:
         tasks = await behind(worker, slate, "a", "b")
@@ -223,7 +223,7 @@ def test_after_a_pause_there_is_no_company_to_wait_for() -> None:
 
 def test_ending_finishes_what_waits_and_takes_nothing_more() -> None:
     slate = Slate()
-    worker = BatchWorker("x", slate, capacity=9, batch_characters=1)
+    worker = BatchWorker("x", slate, capacity=9, batch_cost=1)
 
     async def main() -> list[Any]:
         tasks = await behind(worker, slate, "a", "b")

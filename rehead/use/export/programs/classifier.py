@@ -48,5 +48,8 @@ def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for found in predict(sys.argv[1:] or (line.rstrip("\n") for line in sys.stdin)):
-        print(json.dumps(found))
+    try:
+        for found in predict(sys.argv[1:] or (line.decode().rstrip("\r\n") for line in sys.stdin.buffer)):
+            print(json.dumps(found))
+    except (UnicodeDecodeError, AttributeError):  # AttributeError: it is closed
+        sys.exit("Standard input is not UTF-8 text. Convert it (such as with iconv), or give texts as arguments.")

@@ -35,5 +35,8 @@ def predict(text: str, top: int = 5) -> list[list[tuple[str, float]]]:
 
 
 if __name__ == "__main__":
-    for text in sys.argv[1:] or (line.rstrip("\n") for line in sys.stdin):
-        print(json.dumps(predict(text)))
+    try:
+        for text in sys.argv[1:] or (line.decode().rstrip("\r\n") for line in sys.stdin.buffer):
+            print(json.dumps(predict(text)))
+    except (UnicodeDecodeError, AttributeError):  # AttributeError: it is closed
+        sys.exit("Standard input is not UTF-8 text. Convert it (such as with iconv), or give texts as arguments.")

@@ -1,0 +1,162 @@
+"""What the server says at its start about memory, against everything that clients can make it hold."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rehead.runs.run import save
+from rehead.use.serve.capacity import RESERVE
+from rehead.use.serve.memory import describe_limits, memory_parts
+from rehead.use.serve.options import Limits
+from tests.adversary.wire import CHUNKED, HOST, JSON, chunk, head, resident
+from tests.use.serve.running import classifier
+from tests.use.text_classifiers import text_classifier
+
+CONNECTIONS = 64
+NOISE = "".join(chr(0x1F300 + number * 7919 % 700) + chr(0x4E00 + number * 104729 % 20_000) for number in range(50_000))
+
+
+def test_the_sum_is_said_with_its_parts() -> None:
+    limits = Limits(connections=100, body_bytes=2**20, total_body_bytes=10 * 2**20)
+    parts = memory_parts(limits, ["a", "b"])
+    assert parts["connections"] == (100 + RESERVE) * 2**20
+    assert parts["bodies"] == 50 * 2**20
+    total = sum(parts.values()) // 2**20
+    first, second = describe_limits(limits, ["a", "b"], 300 * 2**20)
+    for said in ("100 connections", "50 per client", "1 MiB per body", "10 MiB for all"):
+        assert said in first
+    assert "300 MiB now" in second
+    assert f"{300 + total:,} MiB" in second or f"{(300 + total) / 1024:.1f} GiB" in second
+    assert "now" not in describe_limits(limits, [], None)[1], "where the system does not say"
+
+
+@pytest.mark.parametrize("name", ["connections", "total_body_bytes", "batch_characters", "queue"])
+def test_what_is_raised_is_counted(name: str) -> None:
+    usual, more = Limits(), Limits()
+    setattr(more, name, 2 * getattr(usual, name))
+    assert sum(memory_parts(more, ["a"]).values()) > sum(memory_parts(usual, ["a"]).values())
+
+
+@contextmanager
+def process(run: Path, *arguments: str) -> Iterator[tuple[int, int, float]]:
+    """A server in a process of its own: its id, its port, and what it says it can grow by, in MiB."""
+    command = [sys.executable, "-m", "rehead", "serve", str(run), "--port", "0", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        port = int(server.stdout.readline().rsplit(":", 1)[1])
+        said = re.search(r"up to ([\d.,]+) (MiB|GiB)", [server.stderr.readline() for _ in range(3)][-1])
+        assert said is not None
+        try:
+            yield server.pid, port, float(said[1].replace(",", "")) * (1024 if said[2] == "GiB" else 1)
+        finally:
+            server.send_signal(signal.SIGKILL)
+
+
+def offered(port: int, data: Callable[[int], bytes], count: int = CONNECTIONS) -> list[socket.socket]:
+    """Open connections, and offer each as much as it takes at once."""
+    found = []
+    for number in range(count):
+        each = socket.create_connection(("127.0.0.1", port), timeout=1)
+        each.settimeout(0.2)
+        with contextlib.suppress(OSError):
+            each.sendall(data(number))
+        found.append(each)
+    return found
+
+
+def grown(pid: int, before: float, act: Callable[[], object]) -> float:
+    """The most that the process has grown by while something happens, in MiB."""
+    most, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            most[0] = max(most[0], resident(pid) - before)
+            time.sleep(0.01)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        act()
+    finally:
+        over.set()
+        watcher.join()
+    return most[0]
+
+
+BODY = json.dumps({"text": "x" * 1000}).encode()
+ATTACKS: dict[str, Callable[[int], bytes]] = {
+    "long heads": lambda number: b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 65_000,
+    "many headers": lambda number: b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * 13_000,
+    "many requests": lambda number: b"GET /docs HTTP/1.1\r\nHost:localhost\r\n\r\n" * 100_000,
+    "trailers": lambda number: head(HOST, JSON, CHUNKED) + chunk(BODY) + b"0\r\n" + b"X: y\r\n" * 200_000,
+    "one trailer": lambda number: head(HOST, JSON, CHUNKED) + chunk(BODY) + b"0\r\nX: " + b"y" * 1_000_000,
+    "tiny chunks": lambda number: head(HOST, JSON, CHUNKED) + b"1\r\n \r\n" * 200_000,
+    "bodies": lambda number: head(HOST, JSON, ("Content-Length", str(2**20))) + b" " * (2**20 - 1),
+    "texts": lambda number: _posted(json.dumps({"texts": ["\U0001f3ac" + "a" * 4000] * 255}, ensure_ascii=False)),
+    "noise": lambda number: _posted(json.dumps({"texts": [NOISE] * 2}, ensure_ascii=False)),
+    "explanations": lambda number: _posted(json.dumps({"text": "a b " * 5000}), "POST /explain HTTP/1.1"),
+}
+
+
+def _posted(body: str, line: str = "POST /classify HTTP/1.1") -> bytes:
+    data = body.encode()
+    return head(HOST, JSON, ("Content-Length", str(len(data))), line=line) + data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bag", "all views"])
+def test_nobody_makes_it_take_more_than_it_says(kind: str, tmp_path: Path) -> None:
+    """Sixty-four connections do the same at once, each attack after the other, on one server."""
+    run = save(classifier() if kind == "bag" else text_classifier("all"), tmp_path / "run")
+    few = ["--connections", str(CONNECTIONS), "--client-connections", str(CONNECTIONS)]
+    with process(run, *few, "--total-body-bytes", str(16 * 2**20)) as (pid, port, said):
+        before, found = resident(pid), {}
+        for name, data in ATTACKS.items():
+
+            def act(data: Callable[[int], bytes] = data) -> None:
+                held = offered(port, data)
+                time.sleep(3)
+                for each in held:
+                    each.close()
+                time.sleep(0.5)
+
+            found[name] = round(grown(pid, before, act))
+        print(f"{kind}: at most {said:.0f} MiB said; grown by {found}")
+        assert max(found.values()) < said, found
+
+
+@pytest.mark.slow
+def test_memory_is_level_under_attack(tmp_path: Path) -> None:
+    """What the first rounds have taken is enough for the later ones."""
+    run = save(classifier(), tmp_path / "run")
+    few = ["--connections", "32", "--client-connections", "32", "--total-body-bytes", str(16 * 2**20)]
+    with process(run, *few) as (pid, port, said):
+        before, sizes = resident(pid), []
+        for _ in range(8):
+            for data in ATTACKS.values():
+                held = offered(port, data, 24)
+                for each in held:
+                    each.close()
+            time.sleep(1)
+            sizes.append(resident(pid))
+        print(f"{round(before)} MiB, at most {said:.0f} more said; after each round {[round(each) for each in sizes]}")
+        assert max(sizes) - before < said
+        assert max(sizes[5:]) < max(sizes[:5]) + 16
