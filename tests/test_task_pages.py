@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from rehead.cli import main
-from tests.bases.tiny import make_encoder, make_vectors
+from tests.bases.tiny import make_encoder, make_sentence_encoder, make_vectors
 from tests.test_docs import ROOT, STANDS_FOR, in_this_process
 
 # Pages of measurements, not of tasks: their commands take hours, and tests/test_docs.py only parses them. The same is
@@ -44,6 +44,7 @@ SHORTENED = {
     "rehead serve ": "rehead serve --port 0 ",
     "--labels 20,100,500": "--labels 10,20",
     "--tokens 2_000_000": "--tokens 4_000",
+    "--minutes 20": "--minutes 0.02",
     "--tokens 1e10": "--tokens 4e3",
     "--batch 524288": "--batch 2048",
     "--batch 2097152": "--batch 2048",
@@ -64,7 +65,7 @@ RUNS = {
     "runs/language-model": "pretrain reviews.txt --preset small --objective causal --tokens 4e3 --nhid 16 --nlayers 1",
     "exported": "export runs/classifier",
 }
-BASES = ("all-MiniLM-L6-v2", "vectors.vec")  # what others pretrained
+BASES = ("all-MiniLM-L6-v2", "bert-base-uncased", "vectors.vec")  # what others pretrained
 WORLD = (*TEXTS, *EXAMPLES, *ROWS, *RUNS, *BASES)
 
 # What is in the folder that a command writes.
@@ -129,6 +130,8 @@ def in_miniature(command: str) -> str:
     """A command as it is run: shortened, and with a value for every word that stands for one."""
     for long, short in SHORTENED.items():
         command = command.replace(long, short)
+    if "rehead pretrain" in command and " --from " in command:  # its shape is that of the base
+        command = command.replace("--nhid 16 ", "")
     return re.sub(r"(?<= )[A-Z]+(?= |$)", lambda word: STANDS_FOR.get(word[0], word[0]), command)
 
 
@@ -152,8 +155,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         elif name in ROWS:
             lines = ["id,message", *(f"{number},{text}" for number, text in enumerate(lines)), "60,"]
         (folder / name).write_text("\n".join([*lines, ""]), encoding="utf-8")
-    encoder, vectors = (folder / name for name in BASES)
-    make_encoder(encoder)
+    sentences, masked, vectors = (folder / name for name in BASES)
+    make_sentence_encoder(sentences, {"pooling_mode_mean_tokens": True}, normalize=True)
+    make_encoder(masked, head="AutoModelForMaskedLM")
     make_vectors(vectors)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -66,7 +66,9 @@ class Dense:
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """(B, V) → (B, W)."""
-        return ACTIVATIONS[self.activation](F.linear(vectors, self.weight, self.bias))
+        there = vectors.device
+        bias = None if self.bias is None else self.bias.to(there)
+        return ACTIVATIONS[self.activation](F.linear(vectors, self.weight.to(there), bias))
 
 
 class Steps(NamedTuple):
@@ -86,7 +88,7 @@ class Steps(NamedTuple):
         """
         pooled = keep
         if skipped:
-            pooled = keep & (torch.arange(keep.shape[1]) >= skipped)
+            pooled = keep & (torch.arange(keep.shape[1], device=keep.device) >= skipped)
             pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
         vectors = pool(hidden, pooled, self.poolings)
         for step in self.after:
@@ -103,11 +105,11 @@ class Encoder:
         transformers = import_transformers()
         stated = read_sentence(root)
         self.root, self.prompt, self.lowercase = root, stated.prompt, stated.lowercase
-        with _quietly(transformers):
-            self.model: Any = _load_model(stated.home, transformers)
-            self.tokenizer = _load_tokenizer(stated.home, transformers)
+        with quietly(transformers):
+            self.model: Any = load_model(stated.home, transformers)
+            self.tokenizer = load_tokenizer(stated.home, transformers)
         config = self.model.config
-        self.max_length: int | None = _max_length(stated.max_length, self.tokenizer, self.model)
+        self.max_length: int | None = max_length(stated.max_length, self.tokenizer, self.model)
         pad = self.tokenizer.pad_token_id
         self.pad = next((int(each) for each in (pad, getattr(config, "pad_token_id", None)) if each is not None), 0)
         self._lock = threading.Lock()  # a tokenizer without a Rust core may not be used by two threads
@@ -154,9 +156,13 @@ class Encoder:
             rows[row, : len(each)] = torch.tensor(each, dtype=torch.int64)
             keep[row, : max(1, len(each))] = True  # a text without tokens is one of padding: there is always a vector
         with torch.inference_mode():
-            hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
-            vectors = self.steps.vectors(hidden.float(), keep, self.skipped)
+            vectors = self.vectors(rows, keep)
         return vectors.clone()
+
+    def vectors(self, rows: Tensor, keep: Tensor) -> Tensor:
+        """Encode padded token ids (B, T), of which `keep` tells text from padding: (B, W)."""
+        hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
+        return self.steps.vectors(hidden.float(), keep, self.skipped)
 
     def _prompt_length(self) -> int:
         """Count the tokens of the prompt, the special one at its end left out."""
@@ -219,9 +225,10 @@ def import_transformers() -> Any:  # noqa: ANN401 (a module without types)
     return transformers
 
 
-def _load_model(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+def load_model(home: Path, transformers: Any, kind: str = "AutoModel") -> Any:  # noqa: ANN401
+    """Load a model of transformers, `kind` says with which head, and check that its weights are whole."""
     try:
-        model, report = transformers.AutoModel.from_pretrained(
+        model, report = getattr(transformers, kind).from_pretrained(
             str(home),
             local_files_only=True,
             trust_remote_code=False,
@@ -250,7 +257,7 @@ def _load_model(home: Path, transformers: Any) -> Any:  # noqa: ANN401
     return model.eval().requires_grad_(False)
 
 
-def _load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
+def load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
     """Load its tokenizer, which passes the gate: as a file or, if transformers makes it of others, once it is made."""
     file = home / TOKENIZER_JSON
     checked = check_tokenizer(file) if file.is_file() else None
@@ -267,7 +274,7 @@ def _load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
     return made
 
 
-def _max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
+def max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
     """Find how many tokens are read: what is stated, but never more than there are positions."""
     config = model.config
     given = [stated if isinstance(stated, int) else tokenizer.model_max_length]
@@ -321,7 +328,7 @@ def _read_dense(root: Path, folder: str, width: int) -> Dense:
 
 
 @contextlib.contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:  # noqa: ANN401
+def quietly(transformers: Any) -> Iterator[None]:  # noqa: ANN401
     """Load without the bars and warnings of transformers: what matters is checked here, and said in one line."""
     log = transformers.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -96,6 +96,12 @@ def sentence_modules(root: Path) -> list[tuple[str, str]]:
     return [(each["type"].rpartition(".")[2], each.get("path", "")) for each in steps]
 
 
+def transformer_folder(root: Path) -> str:
+    """Name the folder of the Transformer inside a directory; empty: the directory itself."""
+    modules = sentence_modules(root) if (root / MODULES).is_file() else []
+    return next((path for name, path in modules if name == "Transformer"), "")
+
+
 def fields_of(root: Path, name: str, *, required: bool = True) -> dict[str, Any]:
     """Read a JSON object of a directory; empty if it may be missing and is."""
     if not required and not (root / name).exists():
@@ -145,12 +151,10 @@ def wordllama_files(root: Path) -> tuple[Path, Path]:
 
 
 def _encoder_names(root: Path) -> Iterator[str]:
-    folder = ""
+    folder = transformer_folder(root)
     if (root / MODULES).is_file():
         yield MODULES
-        modules = sentence_modules(root)
-        folder = next((path for name, path in modules if name == "Transformer"), "")
-        for name, path in modules:
+        for name, path in sentence_modules(root):
             if name in ("Pooling", "Dense"):
                 yield _join(path, CONFIG)
             if name == "Dense":

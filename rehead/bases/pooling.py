@@ -12,12 +12,12 @@ from torch import Tensor
 
 
 def _first(hidden: Tensor, keep: Tensor) -> Tensor:
-    return hidden[torch.arange(len(hidden)), keep.int().argmax(1)]
+    return hidden[torch.arange(len(hidden), device=hidden.device), keep.int().argmax(1)]
 
 
 def _last(hidden: Tensor, keep: Tensor) -> Tensor:
     last = keep.shape[1] - 1 - keep.int().flip(1).argmax(1)
-    return hidden[torch.arange(len(hidden)), last]
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 
 def _max(hidden: Tensor, keep: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def _mean_sqrt(hidden: Tensor, keep: Tensor) -> Tensor:
 
 
 def _weighted_mean(hidden: Tensor, keep: Tensor) -> Tensor:
-    total, count = _sum(hidden, keep * torch.arange(1.0, keep.shape[1] + 1))
+    total, count = _sum(hidden, keep * torch.arange(1.0, keep.shape[1] + 1, device=keep.device))
     return total / count
 
 

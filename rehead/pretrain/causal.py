@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from rehead.pretrain.context import BuildContext
-from rehead.pretrain.row_objective import RowObjective, hits, tensor
+from rehead.pretrain.row_objective import RowObjective, hits, next_token_batch
 from rehead.text.packed_rows import PackedRows
 from rehead.training.objective import Batch, Measures, Sums
 
@@ -25,9 +25,7 @@ class Causal(RowObjective):
 
     def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Read the rows, one token longer than the model's input: the last one is only predicted."""
-        ids = rows.at(at).ids
-        count = len(ids) * (ids.shape[1] - 1)
-        return Batch({"ids": tensor(ids)}, {"causal": count}, count)
+        return next_token_batch(rows, at)
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the losses of all positions: ids (B, T + 1)."""

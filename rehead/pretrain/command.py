@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rehead.pretrain.options import PretrainOptions
@@ -26,13 +25,14 @@ def command(options: PretrainOptions) -> int:
     except (Stopped, KeyboardInterrupt, SystemExit) as stop:  # the latter: outside a step
         return report_stop(stop, options.out, DESCRIPTION)
     if run is not None:
-        print(_summary(options.out, run))
+        print(_summary(options, run))
     return 0
 
 
-def _summary(out: Path, run: Run) -> str:
-    details, trained = run.details, run.model.config.learning_part
+def _summary(options: PretrainOptions, run: Run) -> str:
+    details = run.details
+    trained = run.model.config.learning_part if options.base is None else f"{options.base}, adapted"
     found = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in details["held_out"].items())
     done = f"{details['tokens']:,} tokens in {details['steps']:,} steps, {duration(details['seconds'])}"
     held_out = found or "nothing that could be measured"
-    return f"{out}: {trained}; objective {details['objective']}, {done}\nheld out: {held_out}"
+    return f"{options.out}: {trained}; objective {details['objective']}, {done}\nheld out: {held_out}"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rehead.errors import UserError
 from rehead.model.model import Model
 from rehead.model.objectives import ObjectiveSpec
 from rehead.pretrain.options import PretrainOptions
-from rehead.text.store_subset import StoreSubset
+from rehead.text.store import TokenStore
+from rehead.text.store_subset import StoreSubset, hold_out
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.objective import Objective
+
+HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
 
 
 @dataclass
@@ -21,6 +25,23 @@ class Prepared:
     valid: StoreSubset
     fingerprint: str
     "Digest of the text; empty in all processes but the first."
+
+    def describe(self) -> dict[str, int | str]:
+        """Describe the text for the details of a run."""
+        return {
+            "fingerprint": self.fingerprint,
+            "documents": len(self.train) + len(self.valid),
+            "tokens": int(self.train.offsets[-1] + self.valid.offsets[-1]),
+            "held_out_documents": len(self.valid),
+        }
+
+
+def split_tokens(store: TokenStore, tokenizer: Tokenizer, fingerprint: str, seed: int, least: int) -> Prepared:
+    """Hold out a part of the text; less than `least` tokens are refused."""
+    train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, seed)
+    if (tokens := int(train.offsets[-1])) < least:
+        raise UserError(f"The text has {tokens:,} tokens to learn from: at least {least} are needed. Give more text.")
+    return Prepared(tokenizer, train, valid, fingerprint)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 DESCRIPTION = "pretrain.json"
 
 
-def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool) -> bool:
-    """Make room for the run, or compare the one that is there with what is asked for; tell if its tokenizer is made."""
-    out, now = options.out, description(options, fingerprint)
+def open_directory(options: PretrainOptions, fingerprint: str, *, resume: bool, base: str | None = None) -> bool:
+    """Make room for the run, or compare the one that is there with what is asked for; tell if its tokenizer is made.
+
+    `base` is the digest of the base that others pretrained, if the run starts from one.
+    """
+    out, now = options.out, description(options, fingerprint, base)
     before = read_description(out, DESCRIPTION, asked=options.resume) if resume else None
     if before is None:
         _describe(create_directory(out, overwrite=options.overwrite), now, None)
@@ -39,23 +42,29 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
     compare_options(options.out, before["options"], now["options"])
     if before.get("tokenizer_file") != now["tokenizer_file"]:
         raise UserError(f"{options.out} was started with another --tokenizer. Resume it with the same one.")
+    if before.get("base") != now["base"]:
+        raise UserError(
+            f"{options.out} was started from another base than {options.base}. Resume it with the same one."
+        )
     if before.get("text") != now["text"]:
         raise UserError(
             f"{options.out} was started with other text than {', '.join(options.texts)}. It cannot be resumed."
         )
 
 
-def description(options: PretrainOptions, fingerprint: str) -> dict[str, Any]:
+def description(options: PretrainOptions, fingerprint: str, base: str | None = None) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
     given = dataclasses.asdict(options) | {"objective": objective_of(options)}
-    places = ("texts", "out", "tokenizer")  # where things are may change; what they are may not
+    places = ("texts", "out", "tokenizer", "base")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
-    by_rows = shape_of(options).ngrams > 1 or any(spec.reads_documents for spec in specs_of(stages_of(options)))
+    by_rows = options.base is None and (
+        shape_of(options).ngrams > 1 or any(spec.reads_documents for spec in specs_of(stages_of(options)))
+    )
     if by_rows or options.optimizer == "muon":  # what moves rows, and Muon, give way to AdamW in a sharded run
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
-    return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer}
+    return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer, "base": base}
 
 
 def keep_tokenizer(options: PretrainOptions, fingerprint: str, tokenizer: Tokenizer) -> None:

@@ -12,6 +12,7 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.objectives import OBJECTIVES, Stage, parse_objective, specs_of
 from rehead.model.size_options import ModelSizeOptions
 from rehead.options import CommonOptions, flag, positional
+from rehead.pretrain.adapting.options import check_adapting
 from rehead.text.documents import ReadOptions
 from rehead.training.budget import LARGEST
 from rehead.training.options import TrainingOptions
@@ -33,6 +34,10 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     out: Path = flag(metavar="RUN", group="writes")
     "Output directory of the run."
 
+    base: str | None = flag(None, name="--from", metavar="BASE", group="model")
+    """Go on with an encoder that others pretrained, instead of a base of rehead's own: a directory of Hugging Face or
+    sentence-transformers, hf:NAME or package:NAME (default: a new base of --preset)."""
+
     preset: Literal["lab", "small", "base", "bag"] = flag("bag", group="model")
     """Model architecture. bag: n-gram vectors, no layers; small: a Transformer of 4 layers on n-gram vectors; base: a
     Transformer of 8 layers; lab: the Transformer of the classic experiment."""
@@ -41,7 +46,8 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     """Training objective. causal: predict the next token; masked: predict masked tokens; hybrid: both; document:
     predict a document's n-grams from its other n-grams, through the layers; bag: the same without the layers. A,B: one
     after the other; A:0.8,B:0.2: with these shares of the budget; A+B: both in every step (default: bag for --preset
-    bag, causal for lab, bag,causal for small and base)."""
+    bag, causal for lab, bag,causal for small and base). With --from: masked, causal, or contrastive: tell a text from
+    others by its vector (default: contrastive for a sentence encoder, else what the base was pretrained with)."""
 
     tokenizer: Path | None = flag(None, metavar="FILE", group="model")
     """Existing tokenizer: a tokenizer.json, or a SentencePiece .model with its dict.txt beside it (default: train one
@@ -55,7 +61,7 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
 
     epochs: float | None = flag(None, metavar="N")
     """Budget: number of passes over the text (default: 1 to 12, fewer for more text; bag stops earlier if the held-out
-    loss no longer falls)."""
+    loss no longer falls; with --from 1 to 3)."""
 
     tokens: float | None = flag(None, metavar="N")
     "Budget: number of tokens to train on (default: none; --epochs applies)."
@@ -107,7 +113,15 @@ def stages_of(options: PretrainOptions) -> list[Stage]:
 
 def check_pretraining(options: PretrainOptions) -> None:
     """Refuse contradicting options before anything is read or written."""
-    specs = specs_of(stages_of(options))
+    _check_amounts(options)
+    if options.base is not None:
+        check_adapting(options)
+    else:
+        _check_own(options)
+
+
+def _check_amounts(options: PretrainOptions) -> None:
+    """Check the budget, sizes and shares."""
     named = [name for name in ("epochs", "tokens", "minutes") if getattr(options, name) is not None]
     if len(named) > 1:
         raise UserError(f"--{named[0]} and --{named[1]} are both budgets. Give one.")
@@ -122,6 +136,13 @@ def check_pretraining(options: PretrainOptions) -> None:
         raise UserError(f"--mask-probability {options.mask_probability:g}: must be between 0 and 1.")
     if not 0 < options.causal_rows < 1:
         raise UserError(f"--causal-rows {options.causal_rows:g}: must be between 0 and 1.")
+    if options.resume and options.overwrite:
+        raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
+
+
+def _check_own(options: PretrainOptions) -> None:
+    """Check what a base of rehead's own is made and trained by."""
+    specs = specs_of(stages_of(options))
     for name in sorted(frozenset[str]().union(*(spec.options for spec in OBJECTIVES.values()))):
         unchanged = getattr(options, name) == getattr(PretrainOptions, name)
         if not unchanged and not any(name in spec.options for spec in specs):
@@ -138,8 +159,6 @@ def check_pretraining(options: PretrainOptions) -> None:
             f"--objective {skipping[0]} skips the layers, so untrained layers must be the identity, which those of "
             "--preset lab (norm='post') are not. Choose --objective document, or --preset small."
         )
-    if options.resume and options.overwrite:
-        raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError(
             "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."

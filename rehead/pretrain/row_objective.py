@@ -31,23 +31,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class RowObjective(Objective):
+class RowBatches(Objective):
     """An objective on rows of tokens. A subclass makes a batch of them (`make`), and the loss."""
 
     def __init__(self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int) -> None:
         """Train on rows of `time` tokens, about `batch` tokens in a step."""
         super().__init__(model)
-        if not isinstance(model.head, LanguageModelHead):
-            raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
         self.seed = seed
         self.rows = PackedRows(train, self.row_length(time), seed)
         self.per_step = max(1, batch // time)
         shortest = min(self.row_length(time), int(valid.offsets[-1]))
         self.valid_rows = PackedRows(valid, shortest, seed)
-
-    def adapt_trained_model(self) -> None:
-        """Scale down the logits of an untrained tied head to the size they have on a fresh base."""
-        self.model.even_out_tied_head()
 
     def row_length(self, time: int) -> int:
         """Give how many tokens of the corpus a row of `time` tokens takes."""
@@ -73,6 +67,25 @@ class RowObjective(Objective):
     def make(self, rows: PackedRows, at: NDArray[np.int64], seed: int, *, validating: bool = False) -> Batch:
         """Make a batch of the rows with these numbers; `seed` is for random choices."""
 
+    def report_of(self, measures: Measures, name: str) -> dict[str, float]:
+        """Give loss, perplexity and accuracy of one kind of prediction; NaN if there was none."""
+        loss = measures.mean(name)
+        right = measures.metrics[f"{name}_hits"] / measures.counts[name] if measures.counts[name] else math.nan
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right}
+
+
+class RowObjective(RowBatches):
+    """An objective on rows of tokens, of a model of rehead's own with a language-model head."""
+
+    def __init__(self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int) -> None:
+        if not isinstance(model.head, LanguageModelHead):
+            raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
+        super().__init__(model, train, valid, time=time, batch=batch, seed=seed)
+
+    def adapt_trained_model(self) -> None:
+        """Scale down the logits of an untrained tied head to the size they have on a fresh base."""
+        self.model.even_out_tied_head()
+
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sum the losses of some predictions: hidden (N, H), targets (N,); in validation, count correct ones too."""
         return linear_cross_entropy(*self.model.token_logit_parts(hidden), targets)
@@ -81,16 +94,17 @@ class RowObjective(Objective):
         """List the table of n-gram vectors, where there is one."""
         return [each for first, table in self.model.base.row_tables() if first for each in table.parameters()]
 
-    def report_of(self, measures: Measures, name: str) -> dict[str, float]:
-        """Give loss, perplexity and accuracy of one kind of prediction; NaN if there was none."""
-        loss = measures.mean(name)
-        right = measures.metrics[f"{name}_hits"] / measures.counts[name] if measures.counts[name] else math.nan
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right}
-
 
 def hits(name: str, count: Tensor | None) -> dict[str, Tensor]:
     """Name the count of correct predictions, where there is one."""
     return {} if count is None else {f"{name}_hits": count}
+
+
+def next_token_batch(rows: PackedRows, at: NDArray[np.int64]) -> Batch:
+    """Read rows for next-token prediction, one token longer than the input: the last one is only predicted."""
+    ids = rows.at(at).ids
+    count = len(ids) * (ids.shape[1] - 1)
+    return Batch({"ids": tensor(ids)}, {"causal": count}, count)
 
 
 def tensor(array: NDArray[np.int64]) -> Tensor:

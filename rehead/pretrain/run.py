@@ -28,18 +28,18 @@ from rehead.model.config import ModelConfig, preset
 from rehead.model.model import Model
 from rehead.model.objectives import Stage, specs_of
 from rehead.options import check_names, read_options
-from rehead.pretrain.context import Prepared
+from rehead.pretrain.context import Prepared, split_tokens
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
 from rehead.pretrain.phases import make_phases
 from rehead.replacing import working_directory, writing
-from rehead.runs.run import Run, load, save_into
+from rehead.runs.run import Run, bring, load, save_into
 from rehead.text.documents import ReadOptions
 from rehead.text.order import shuffled
 from rehead.text.random_streams import Stream
 from rehead.text.readers import Texts
 from rehead.text.store import TokenStore, build_store
-from rehead.text.store_subset import StoreSubset, hold_out
+from rehead.text.store_subset import StoreSubset
 from rehead.text.tokenizer import Tokenizer
 from rehead.training import curves
 from rehead.training.directory import TOKENIZER, TOKENS, describe_place, finish, is_whole, keeping, roll_back
@@ -55,7 +55,6 @@ from rehead.views.neural import learn_statistics
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-HELD_OUT_SHARE, HELD_OUT_TOKENS = 0.02, 65_536
 # Sample that the statistics of document vectors are estimated from, at most: documents, tokens, tokens in layers.
 SAMPLE_DOCUMENTS, SAMPLE_TOKENS, SAMPLE_IN_LAYERS = 20_000, 5_000_000, 300_000
 LEAST, LITTLE = 100, 1_000_000  # tokens: fewer are refused, or get a warning
@@ -83,10 +82,18 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
         if world.is_main:
             held.enter_context(writing(options.out))
         held.enter_context(keeping(options.out))
-        run = pretrain_in(world, options, say=say, resume=options.resume or world.restarted)
+        resume = options.resume or world.restarted
+        if options.base is None:
+            run = pretrain_in(world, options, say=say, resume=resume)
+        else:
+            from rehead.pretrain.adapting.run import adapt_in  # needs more than bases of our own
+
+            run = adapt_in(world, options, say=say, resume=resume)
         if run is not None:
             _draw(working_directory(options.out), say)
             finish(options.out, DESCRIPTION)
+        if run is not None and options.base is not None:  # it is read where it is now
+            run = dataclasses.replace(bring(options.out), details=run.details)
         world.barrier()
         return run
 
@@ -192,10 +199,7 @@ def _prepare(options: PretrainOptions, world: World, opened: Opened | None, say:
         fingerprint = ""
         tokenizer = Tokenizer.load(options.out / TOKENIZER)
         store = TokenStore.open(options.out / TOKENS)
-    train, valid = hold_out(store, HELD_OUT_SHARE, HELD_OUT_TOKENS, options.seed)
-    if (tokens := int(train.offsets[-1])) < least:
-        raise UserError(f"The text has {tokens:,} tokens to learn from: at least {least} are needed. Give more text.")
-    return Prepared(tokenizer, train, valid, fingerprint)
+    return split_tokens(store, tokenizer, fingerprint, options.seed, least)
 
 
 def _tokenizer(options: PretrainOptions, texts: Texts) -> Tokenizer:
@@ -259,17 +263,8 @@ def _make_run(
         "objective": objective_of(options),
         "options": {**description(options, prepared.fingerprint)["options"], "texts": options.texts},
         "seed": options.seed,
-        "text": {
-            "fingerprint": prepared.fingerprint,
-            "documents": len(prepared.train) + len(prepared.valid),
-            "tokens": int(prepared.train.offsets[-1] + prepared.valid.offsets[-1]),
-            "held_out_documents": len(prepared.valid),
-        },
-        "steps": state.step,
-        "tokens": state.tokens,
-        "seconds": round(state.seconds, 1),
-        "best_step": state.best_step,
-        "held_out": state.best_measured or state.measured,
+        "text": prepared.describe(),
+        **state.describe(),
         "rehead": rehead.__version__,
     }
     return Run(model, prepared.tokenizer, None, details)

@@ -47,6 +47,13 @@ class Stream(IntEnum):
     OUTPUT_TABLE = 26  # the initial output embeddings of the document objective
     VALIDATION_DOCUMENTS = 27  # used instead of the seed for the targets of held-out documents
 
+    # rehead/pretrain/adapting: bases that others pretrained
+    CONTRAST_ORDER = 81  # the order of the texts of an epoch
+    CONTRAST_PARTNER = 82  # which of its neighbours a text is pulled to
+    CONTRAST_SAMPLE = 83  # which texts of a long corpus are used
+    CONTRAST_DELETED = 84  # which tokens are deleted from the copy of a text
+    VALIDATION_CONTRAST = 85  # used instead of the seed for copies of held-out texts
+
     # rehead/finetune
     UNLABELLED = 31  # the sample of unlabelled documents for self-training
     SPLIT = 41  # which examples are in the validation set

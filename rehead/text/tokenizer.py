@@ -72,7 +72,7 @@ class Tokenizer:
         self.bos, self.unk, self.mask = (_id(inner, named[role]) for role in ("bos", "unk", "mask"))
         self.pad, self.eos = (_required(inner, named[role], role, name) for role in ("pad", "eos"))
         _check_unknown_characters(inner, name)
-        _prevent_special_tokens_in_text(inner, [token for token in named.values() if token is not None])
+        prevent_special_tokens_in_text(inner, [token for token in named.values() if token is not None])
 
     @classmethod
     def train(
@@ -232,7 +232,7 @@ def _required(inner: tokenizers.Tokenizer, token: str | None, role: str, name: s
     return found
 
 
-def _prevent_special_tokens_in_text(inner: tokenizers.Tokenizer, specials: list[str]) -> None:
+def prevent_special_tokens_in_text(inner: tokenizers.Tokenizer, specials: list[str]) -> None:
     """Ensure that no text encodes to a special token, one of these or another."""
     from tokenizers import Regex, pre_tokenizers
 

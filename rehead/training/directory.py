@@ -26,6 +26,7 @@ OURS = (
     "config.json", "model.safetensors", TOKENIZER, "labels.json", "README.md", "bases", MARK,
     ".replaced",  # where earlier versions kept the run that was being replaced
 )  # fmt: skip
+ADAPTED = "adapted.json"  # what a base consists of that others pretrained, and that was adapted here
 LEFT_OVER = re.compile(r"\..+\.(partial|old)")  # of a process that was killed
 
 
@@ -45,7 +46,7 @@ def create_directory(out: Path, *, overwrite: bool) -> Path:
 def _replaced(out: Path) -> list[str]:
     """Name what may be replaced: what runs consist of, and what killed processes leave behind."""
     left = [each.name for each in out.iterdir() if LEFT_OVER.fullmatch(each.name)] if out.is_dir() else []
-    return [*OURS, *left]
+    return [*_ours(out), *left]
 
 
 def read_description(out: Path, name: str, *, asked: bool) -> dict[str, Any] | None:
@@ -128,9 +129,19 @@ def kept(out: Path) -> str:
     return f"{out} still holds the run from before."
 
 
+def _ours(out: Path) -> set[str]:
+    """Name what a run may have put into its directory."""
+    try:
+        files = read_checksummed_json(out / ADAPTED)["files"] if (out / ADAPTED).is_file() else {}
+        return {*OURS, ADAPTED, *(str(name).partition("/")[0] for name in files)}
+    except (UserError, KeyError, TypeError):  # not as it was written: then what is there may be somebody else's
+        return set(OURS)
+
+
 def _clear(out: Path) -> None:
+    ours = _ours(out)
     for each in out.iterdir():
-        if each.name in OURS or LEFT_OVER.fullmatch(each.name):
+        if each.name in ours or LEFT_OVER.fullmatch(each.name):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
 
 

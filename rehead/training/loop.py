@@ -427,7 +427,7 @@ class _Training:
 
     def _keep_best(self) -> None:
         """Save the model alone: the result of the run unless a later validation is better."""
-        tensors = {name: each for name, each in self._tensors().items() if name.startswith("model.")}
+        tensors = {name: each for name, each in self._tensors().items() if name.startswith(self.objective.kept)}
         if self.folder is None:
             self.best_tensors = {name: each.clone() for name, each in tensors.items()}
         elif self.world.is_main:
@@ -454,7 +454,7 @@ class _Training:
         if state.best is None or state.best_step == state.step:
             return
         if self.folder is None:
-            load_tensors(self.objective, self.best_tensors, "model.")
+            load_tensors(self.objective, self.best_tensors, self.objective.kept)
             return
         try:
             best = checkpoint.load(self.folder / BEST / checkpoint.name(state.best_step))
@@ -462,4 +462,4 @@ class _Training:
             say(f"the best weights, of step {state.best_step:,}, are lost, and the last ones are kept: {error}")
             state.best_step, state.best_measured = state.step, state.measured
             return
-        load_tensors(self.objective, best.model, "model.")
+        load_tensors(self.objective, best.model, self.objective.kept)

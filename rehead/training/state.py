@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -42,6 +43,16 @@ class State:
     losses: dict[str, float] = field(default_factory=dict)
     "Sums of the losses since the last line of metrics."
     counts: dict[str, float] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe a finished run for its details."""
+        return {
+            "steps": self.step,
+            "tokens": self.tokens,
+            "seconds": round(self.seconds, 1),
+            "best_step": self.best_step,
+            "held_out": self.best_measured or self.measured,
+        }
 
 
 def state_of(found: Checkpoint) -> State:

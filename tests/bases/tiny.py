@@ -57,17 +57,20 @@ def inner_tokenizer(*, specials: bool = True) -> Any:
     return made
 
 
-def make_encoder(path: Path, family: str = "bert", *, max_length: int | None = POSITIONS, seed: int = 0) -> Path:
-    """Save a random model with its tokenizer."""
+def make_encoder(
+    path: Path, family: str = "bert", *, max_length: int | None = POSITIONS, seed: int = 0, head: str = "AutoModel"
+) -> Path:
+    """Save a random model with its tokenizer, which has a mask; `head` is the class that makes the model."""
     name, sizes = FAMILIES[family]
     torch.manual_seed(seed)
-    config = getattr(transformers, name)(vocab_size=len(WORDS) + 4, **sizes)
-    transformers.AutoModel.from_config(config).save_pretrained(path)
+    config = getattr(transformers, name)(vocab_size=len(WORDS) + 5, **sizes)
+    getattr(transformers, head).from_config(config).save_pretrained(path)
     limit = {} if max_length is None else {"model_max_length": max_length}
     pad = {} if family == "gpt2" else {"pad_token": "<pad>"}
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=inner_tokenizer(specials=family != "gpt2"),
-        unk_token="<unk>", bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", **pad, **limit,
+        unk_token="<unk>", bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", mask_token="<mask>",
+        **pad, **limit,
     ).save_pretrained(path)  # fmt: skip
     return path
 
