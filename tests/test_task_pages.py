@@ -76,6 +76,7 @@ WRITTEN = {
     "compare": ("report.html", "results.json"),
     "demo": ("data/train.csv", "base/model.safetensors", "report/report.html"),
     "export": ("model.onnx", "tokenizer.json", "model.json", "predict.py", "README.md"),
+    "inspect all-MiniLM-L6-v2": ("attention.svg",),
     "inspect": ("mask.svg", "positions.svg", "attention.svg"),
 }
 

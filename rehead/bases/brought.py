@@ -28,6 +28,8 @@ class Engine(Protocol):
     "Multiply-adds per token, about; 0 where it is next to nothing."
     max_length: int | None
     "Tokens of a text that are read; None: all."
+    precision: str
+    "Number format that it computes in: float32, unless the user asks for another."
 
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
         """Encode texts: (N, W). `progress` is called with the number of texts of each batch."""
@@ -93,9 +95,18 @@ class Brought:
 
 def _open(kind: str, root: Path) -> Engine:
     if kind == "encoder":
-        from rehead.bases.encoder import Encoder
-
-        return Encoder(root)
+        return open_encoder(root)
     from rehead.bases.static import StaticTable
 
     return StaticTable(root)
+
+
+def open_encoder(root: Path) -> Engine:
+    """Load an encoder: the BERT family by our own forward pass, all others by transformers."""
+    from rehead.bases.packed import PackedEncoder, packed_shape
+
+    if (shape := packed_shape(root)) is not None:
+        return PackedEncoder(root, shape)
+    from rehead.bases.encoder import Encoder
+
+    return Encoder(root)

@@ -16,8 +16,9 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,55 +38,90 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 4_096  # of a batch: on a CPU the activations stay in its cache
 UNLIMITED = 1_000_000  # tokens: what tokenizers say that state no maximum
 Step = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Step] = {
+    "Tanh": torch.tanh, "Identity": lambda vectors: vectors, "ReLU": F.relu, "GELU": F.gelu,
+    "Sigmoid": torch.sigmoid, "SiLU": F.silu,
+}  # fmt: skip
+
+
+class Sentence(NamedTuple):
+    """What a directory states of the texts that its Transformer is given, and of what follows it."""
+
+    home: Path
+    "The directory of the Transformer."
+    modules: list[tuple[str, str]]
+    "What follows it: class and folder of each module."
+    max_length: object
+    lowercase: bool
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A linear layer on the vector of a text, with its activation."""
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: str
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """(B, V) → (B, W)."""
+        there = vectors.device
+        bias = None if self.bias is None else self.bias.to(there)
+        return ACTIVATIONS[self.activation](F.linear(vectors, self.weight.to(there), bias))
+
+
+class Steps(NamedTuple):
+    """From hidden states to the vector of a text."""
+
+    poolings: tuple[str, ...]
+    prompt: bool
+    "Whether tokens of a prompt are pooled."
+    after: list[Step]
+    "`Dense`, or what brings vectors to unit length."
+    width: int
+
+    def vectors(self, hidden: Tensor, keep: Tensor, skipped: int) -> Tensor:
+        """Pool hidden states (B, T, H), of which `keep` (B, T) tells text from padding: (B, W).
+
+        The first `skipped` tokens are not pooled, unless there are no others.
+        """
+        pooled = keep
+        if skipped:
+            pooled = keep & (torch.arange(keep.shape[1], device=keep.device) >= skipped)
+            pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
+        vectors = pool(hidden, pooled, self.poolings)
+        for step in self.after:
+            vectors = step(vectors)
+        return vectors
 
 
 class Encoder:
     """An encoder that is loaded, and does not change."""
 
+    precision = "float32"
+
     def __init__(self, root: Path) -> None:
         transformers = import_transformers()
-        modules = sentence_modules(root) if (root / MODULES).exists() else [("Transformer", "")]
-        if modules[0][0] != "Transformer":
-            raise UserError(
-                f"{root / MODULES}: begins with {modules[0][0]}, not with a Transformer. It cannot be read."
-            )
-        self.root, home = root, root / modules[0][1]
-        stated = next((fields_of(home, name) for name in SENTENCE[1:] if (home / name).exists()), {})
-        self.lowercase = bool(stated.get("do_lower_case"))
+        stated = read_sentence(root)
+        self.root, self.prompt, self.lowercase = root, stated.prompt, stated.lowercase
         with quietly(transformers):
-            self.model: Any = load_model(home, transformers)
-            self.tokenizer = load_tokenizer(home, transformers)
+            self.model: Any = load_model(stated.home, transformers)
+            self.tokenizer = load_tokenizer(stated.home, transformers)
         config = self.model.config
-        self.max_length: int | None = max_length(stated.get("max_seq_length"), self.tokenizer, self.model)
+        self.max_length: int | None = max_length(stated.max_length, self.tokenizer, self.model)
         pad = self.tokenizer.pad_token_id
         self.pad = next((int(each) for each in (pad, getattr(config, "pad_token_id", None)) if each is not None), 0)
         self._lock = threading.Lock()  # a tokenizer without a Rust core may not be used by two threads
         self._inner = getattr(self.tokenizer, "backend_tokenizer", None)
-        if self._inner is not None:
+        self.steps = read_steps(root, stated, int(config.hidden_size))
+        self.skipped = self._prompt_length() if self.prompt and not self.steps.prompt else 0
+        if self._inner is not None:  # after the prompt, for which transformers sets it back
             self._inner.no_padding()
             self._inner.no_truncation()
             if self.max_length is not None:
                 self._inner.enable_truncation(self.max_length)
-        self.prompt = _default_prompt(root)
-        self.poolings: tuple[str, ...] = ("mean",)
-        self.skipped = 0  # tokens of the prompt that are not pooled
-        self.steps: list[Step] = []
-        width = int(config.hidden_size)
-        for name, folder in modules[1:]:
-            if name == "Pooling":
-                self.poolings, include = _read_pooling(root, folder)
-                width *= len(self.poolings)
-                self.skipped = 0 if include or not self.prompt else self._prompt_length()
-            elif name == "Normalize":
-                self.steps.append(lambda vectors: F.normalize(vectors, dim=1))
-            elif name == "Dense":
-                step, width = _read_dense(root, folder, width)
-                self.steps.append(step)
-            else:
-                raise UserError(
-                    f"{root / MODULES}: the module {name} is not known. Known: Transformer, Pooling, Normalize, Dense."
-                )
-        self.width = width
+        self.width = self.steps.width
         self.parameters = sum(each.numel() for each in self.model.parameters())
         embeddings = self.model.get_input_embeddings()
         self.work = self.parameters - (0 if embeddings is None else embeddings.weight.numel())
@@ -126,14 +162,7 @@ class Encoder:
     def vectors(self, rows: Tensor, keep: Tensor) -> Tensor:
         """Encode padded token ids (B, T), of which `keep` tells text from padding: (B, W)."""
         hidden = self.model(input_ids=rows, attention_mask=keep.long()).last_hidden_state
-        pooled = keep
-        if self.skipped:
-            pooled = keep & (torch.arange(keep.shape[1], device=keep.device) >= self.skipped)
-            pooled = torch.where(pooled.any(1, keepdim=True), pooled, keep)
-        vectors = pool(hidden.float(), pooled, self.poolings)
-        for step in self.steps:
-            vectors = step(vectors)
-        return vectors
+        return self.steps.vectors(hidden.float(), keep, self.skipped)
 
     def _prompt_length(self) -> int:
         """Count the tokens of the prompt, the special one at its end left out."""
@@ -149,6 +178,42 @@ def batches(lengths: Sequence[int], tokens: int) -> Iterator[NDArray[np.int64]]:
         count = max(1, tokens // max(1, lengths[order[begin]]))
         yield order[begin : begin + count]
         begin += count
+
+
+def read_sentence(root: Path) -> Sentence:
+    """Read what stands around the Transformer of a directory."""
+    modules = sentence_modules(root) if (root / MODULES).exists() else [("Transformer", "")]
+    if modules[0][0] != "Transformer":
+        raise UserError(f"{root / MODULES}: begins with {modules[0][0]}, not with a Transformer. It cannot be read.")
+    home = root / modules[0][1]
+    stated = next((fields_of(home, name) for name in SENTENCE[1:] if (home / name).exists()), {})
+    lowercase = bool(stated.get("do_lower_case"))
+    return Sentence(home, modules[1:], stated.get("max_seq_length"), lowercase, _default_prompt(root))
+
+
+def read_steps(root: Path, stated: Sentence, width: int) -> Steps:
+    """Read the modules that follow a Transformer of this width."""
+    poolings: tuple[str, ...] = ("mean",)
+    after: list[Step] = []
+    include = True
+    for name, folder in stated.modules:
+        if name == "Pooling":
+            poolings, include = _read_pooling(root, folder)
+            width *= len(poolings)
+        elif name == "Normalize":
+            after.append(_normalize)
+        elif name == "Dense":
+            after.append(dense := _read_dense(root, folder, width))
+            width = len(dense.weight)
+        else:
+            raise UserError(
+                f"{root / MODULES}: the module {name} is not known. Known: Transformer, Pooling, Normalize, Dense."
+            )
+    return Steps(poolings, include, after, width)
+
+
+def _normalize(vectors: Tensor) -> Tensor:
+    return F.normalize(vectors, dim=1)
 
 
 def import_transformers() -> Any:  # noqa: ANN401 (a module without types)
@@ -242,8 +307,8 @@ def _read_pooling(root: Path, folder: str) -> tuple[tuple[str, ...], bool]:
     return names, bool(fields.get("include_prompt", True))
 
 
-def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
-    """Read a linear layer with its activation: what it computes, and how wide that is."""
+def _read_dense(root: Path, folder: str, width: int) -> Dense:
+    """Read a linear layer with its activation."""
     where = root / folder
     fields = fields_of(root, f"{folder}/{CONFIG}")
     if fields.get("use_residual") or fields.get("module_input_name", "sentence_embedding") != "sentence_embedding":
@@ -255,18 +320,11 @@ def _read_dense(root: Path, folder: str, width: int) -> tuple[Step, int]:
     if weight is None or weight.ndim != 2 or weight.shape[1] != width:
         raise UserError(f"{where}: linear.weight is missing, or does not take vectors of {width} values.")
     activation = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
-    kinds: dict[str, Step] = {
-        "Tanh": torch.tanh, "Identity": lambda vectors: vectors, "ReLU": F.relu, "GELU": F.gelu,
-        "Sigmoid": torch.sigmoid, "SiLU": F.silu,
-    }  # fmt: skip
-    if activation not in kinds:
-        raise UserError(f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(kinds)}.")
-
-    def step(vectors: Tensor) -> Tensor:
-        there = vectors.device
-        return kinds[activation](F.linear(vectors, weight.to(there), None if bias is None else bias.to(there)))
-
-    return step, len(weight)
+    if activation not in ACTIVATIONS:
+        raise UserError(
+            f"{where / CONFIG}: activation {short_repr(activation)} is not known: {', '.join(ACTIVATIONS)}."
+        )
+    return Dense(weight, bias, activation)
 
 
 @contextlib.contextmanager

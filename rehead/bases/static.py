@@ -14,12 +14,12 @@ Shapes: N texts, V rows, W values of a vector.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tokenizers
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,11 +36,11 @@ from rehead.bases.files import (
     wordllama_files,
 )
 from rehead.bases.tensors import read_tensors
+from rehead.bases.tokenizer_file import open_tokenizer
+from rehead.bases.tokens import token_finder, word_finder
 from rehead.disk import read_json
 from rehead.errors import UserError
-from rehead.terminal import print_note
-from rehead.text.spans import word_spans
-from rehead.text.tokenizer_gate import check_tokenizer
+from rehead.text.spans import WORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 GROUP = 1_024  # texts at once
-PARTS = re.compile(r"['’-]")
-Find = Callable[[Sequence[str]], list[list[int]]]
+PARTS = r"['’-]"  # where words are taken apart
 
 
 class StaticTable:
@@ -57,35 +56,51 @@ class StaticTable:
 
     work = 0
     max_length: int | None = None
+    precision = "float32"
+    stated: dict[str, Any]
+    "How texts are tokenized (`rehead.bases.tokens`)."
+    _source: tokenizers.Tokenizer | list[str]
 
     def __init__(self, root: Path) -> None:
-        kind, self.normalize, self.find = recognise(root), False, None
+        kind, self.normalize = recognise(root), False
         if kind == "words":
-            table, self.find = _words(root)
-        elif kind == "wordllama":
-            weights, tokenizer = (inside(root, each.relative_to(root).as_posix()) for each in wordllama_files(root))
-            table = _table(read_tensors(weights), weights)
-            self.find = _token_finder(tokenizer, len(table))
-        elif kind in ("model2vec", "sentence-static"):
-            folder = ""
-            if kind == "model2vec":
-                self.normalize = bool(fields_of(root, CONFIG).get("normalize"))
+            table, words = _words(root)
+            self.stated = {"word": WORD.pattern, "parts": PARTS}
+            self.find, self._source = word_finder(words, self.stated), words
+        elif kind in ("wordllama", "model2vec", "sentence-static"):
+            if kind == "wordllama":
+                weights, file = (inside(root, each.relative_to(root).as_posix()) for each in wordllama_files(root))
             else:
-                (_, folder), *rest = sentence_modules(root)
-                if odd := next((name for name, _ in rest if name != "Normalize"), None):
-                    raise UserError(f"{root}: the module {odd} after a static table is not known.")
-                self.normalize = bool(rest)
-            home = root / folder
-            table = _table(read_tensors(inside(home, WEIGHTS)), home / WEIGHTS)
-            self.find = _token_finder(inside(home, "tokenizer.json"), len(table), known=kind == "model2vec")
+                home = root / self._read_modules(root, kind)
+                weights, file = inside(home, WEIGHTS), inside(home, "tokenizer.json")
+            table, tokenizer = _table(read_tensors(weights), weights), open_tokenizer(file)
+            # Ids past the table's end are its last row; model2vec leaves unknown tokens out.
+            unknown = _unknown(tokenizer) if kind == "model2vec" else None
+            self.stated = {"special": False, "unknown": unknown, "last": len(table) - 1}
+            self.find, self._source = token_finder(tokenizer, self.stated), tokenizer
         else:
             raise UserError(f"{root}: not a static table.")
         self.table = table
         self.width, self.parameters = int(table.shape[1]), table.numel()
 
+    @property
+    def tokens_file(self) -> str:
+        """What texts are tokenized by: the content of a tokenizer.json, or of a list of words."""
+        return json.dumps(self._source) if isinstance(self._source, list) else self._source.to_str()
+
+    def _read_modules(self, root: Path, kind: str) -> str:
+        """Read whether vectors are brought to unit length; name the folder of the table."""
+        if kind == "model2vec":
+            self.normalize = bool(fields_of(root, CONFIG).get("normalize"))
+            return ""
+        (_, folder), *rest = sentence_modules(root)
+        if odd := next((name for name, _ in rest if name != "Normalize"), None):
+            raise UserError(f"{root}: the module {odd} after a static table is not known.")
+        self.normalize = bool(rest)
+        return folder
+
     def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
         """Average the vectors of each text: (N, W)."""
-        assert self.find is not None  # noqa: S101 (for the type checker)
         vectors = np.zeros((len(texts), self.width), np.float32)
         for begin in range(0, len(texts), GROUP):
             some = texts[begin : begin + GROUP]
@@ -119,63 +134,17 @@ def _table(tensors: dict[str, Tensor], file: Path) -> Tensor:
     return table.contiguous()
 
 
-def _token_finder(file: Path, rows: int, *, known: bool = False) -> Find:
-    """Make what tokenizes texts. `known` leaves unknown tokens out; ids past the table's end are its last row."""
-    import tokenizers
-
-    text, notes = check_tokenizer(file)
-    for note in notes:
-        print_note(note)
-    try:
-        inner = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises nothing more specific
-        raise UserError(f"{file} is not a readable tokenizer.json: {error}") from error
-    inner.no_padding()
-    inner.no_truncation()
-    unknown = _unknown(json.loads(text), inner) if known else None
-
-    def find(texts: Sequence[str]) -> list[list[int]]:
-        encoded = inner.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [[min(row, rows - 1) for row in each.ids if row != unknown] for each in encoded]
-
-    return find
-
-
-def _unknown(fields: dict[str, Any], inner: Any) -> int | None:  # noqa: ANN401 (a tokenizers.Tokenizer)
+def _unknown(inner: tokenizers.Tokenizer) -> int | None:
     """Find the id of the unknown token, as model2vec does."""
-    model = fields["model"]
+    model = json.loads(inner.to_str())["model"]
     found = inner.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")
     return None if found is None else int(found)
 
 
-def _words(root: Path) -> tuple[Tensor, Find]:
+def _words(root: Path) -> tuple[Tensor, list[str]]:
     words = read_json(inside(root, WORDS))
     table = read_tensors(inside(root, VECTORS)).get("vectors")
     fits = isinstance(words, list) and all(isinstance(word, str) for word in words)
     if not fits or table is None or table.ndim != 2 or len(table) != len(words):
         raise UserError(f"{root}: {WORDS} and {VECTORS} do not belong together.")
-    rows = {word: row for row, word in reversed(list(enumerate(words)))}
-    seen: dict[str, list[int]] = {}
-
-    def find_word(word: str) -> list[int]:
-        for form in (word, word.lower()):
-            if form in rows:
-                return [rows[form]]
-        parts = [part for part in PARTS.split(word) if part]
-        return [row for part in parts for row in find_word(part)] if len(parts) > 1 else []
-
-    def find(texts: Sequence[str]) -> list[list[int]]:
-        found = []
-        for text in texts:
-            here = []
-            for begin, end in word_spans(text):
-                word = text[begin:end]
-                if word not in seen:
-                    if len(seen) > 1 << 20:
-                        seen.clear()
-                    seen[word] = find_word(word)
-                here += seen[word]
-            found.append(here)
-        return found
-
-    return table, find
+    return table, words

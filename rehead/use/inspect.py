@@ -34,7 +34,7 @@ class InspectOptions(CommonOptions, ModelSizeOptions):
     MOST_USED = ("preset", "classes", "text", "plots", "json")
 
     run: Path | None = positional(None)
-    "Run to inspect (default: none; --preset is shown)."
+    "Run to inspect, or a base that others pretrained: DIR, hf:NAME, package:NAME (default: none; --preset is shown)."
 
     preset: PresetName | None = None
     "Model architecture to show when no run is given: lab, small, base or bag (default: bag)."
@@ -66,6 +66,13 @@ class InspectOptions(CommonOptions, ModelSizeOptions):
 
 def inspect(options: InspectOptions) -> None:
     """Run the command: count, check against the real modules, draw, print."""
+    from rehead.bases.sources import is_brought
+
+    if options.run is not None and is_brought(options.run):
+        from rehead.use.inspect_base import inspect_base
+
+        inspect_base(options)
+        return
     run = _open(options)
     config, classifier, language_model = _shapes(options, run)
     counted = account(config, classifier, language_model)
@@ -195,25 +202,25 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
 
 
 def _parameter_table(counted: Account, *, wide: bool) -> Table:
-    table = _table("part", "formula", *(["numbers"] if wide else []))
+    table = plain_table("part", "formula", *(["numbers"] if wide else []))
     for name in ("parameters", "of the LM", "of the classifier", "float32"):
         table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
     for row in counted.rows:
-        shares = [_percent(row.count / max(1, counted.total(whole))) if whole in row.models else "" for whole in MODELS]
+        shares = [percent(row.count / max(1, counted.total(whole))) if whole in row.models else "" for whole in MODELS]
         symbols, numbers = row.formula.symbols, row.formula.numbers
         table.add_row(
             ("  " if row.level == "part" and row.times > 1 else "") + row.part,
             *((symbols, numbers) if wide else (symbols if symbols == numbers else f"{symbols}\n= {numbers}",)),
             f"{row.count:,}",
             *shares,
-            _memory(BYTES * row.count),
+            memory(BYTES * row.count),
             style="bold" if row.level == "total" else None,
         )
     return table
 
 
 def _flops_table(costs: list[Work], *, wide: bool) -> Table:
-    table = _table("objective")
+    table = plain_table("objective")
     for name in ("body", "head", "total", "head share"):
         table.add_column(name, justify="right")
     for name in ("head formula", *(["numbers"] if wide else [])):
@@ -225,13 +232,14 @@ def _flops_table(costs: list[Work], *, wide: bool) -> Table:
         table.add_row(
             cost.objective,
             *values,
-            _percent(cost.head.value / max(1, total)),
+            percent(cost.head.value / max(1, total)),
             *(formula if wide else (f"{formula[0]}\n= {formula[1]}",)),
         )
     return table
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """Make a table without lines."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -240,7 +248,8 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Format a share."""
     return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else "< 0.1 %"
 
 
@@ -251,7 +260,8 @@ def _operations(count: float) -> str:
     return f"{count:.0f}"
 
 
-def _memory(count: int) -> str:
+def memory(count: int) -> str:
+    """Format a number of bytes."""
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -97,7 +97,6 @@ def similarity_by_distance(vectors: Tensor) -> tuple[list[int], list[float], lis
     )
 
 
-@style()
 def draw_attention(run: Run, text: str, causal: bool) -> dict[str, Figure]:
     """Draw attention weights over the tokens of a text: one panel per layer and head.
 
@@ -114,23 +113,28 @@ def draw_attention(run: Run, text: str, causal: bool) -> dict[str, Figure]:
     shown = ids[:MAX_TOKENS]
     with torch.no_grad():
         _, layers = run.model.base.attention(torch.tensor([shown]), causal=causal)
-    words = [_label(word) for word in run.tokenizer.readable(shown)]
+    return draw_weights([each[0] for each in layers], run.tokenizer.readable(shown), len(ids), causal=causal)
+
+
+@style()
+def draw_weights(layers: Sequence[Tensor], tokens: Sequence[str], total: int, *, causal: bool) -> dict[str, Figure]:
+    """Draw attention weights (heads, T, T) of each layer over T tokens, the first of `total`."""
+    words = [_label(word) for word in tokens]
     how = "each token attends to itself and earlier tokens (grey: masked)" if causal else "each token attends to all"
-    more = f"; the first {MAX_TOKENS} of {len(ids)} tokens" if len(ids) > MAX_TOKENS else ""
-    panels = {
-        (layer, head): weights[0, head] for layer, weights in enumerate(layers, 1) for head in range(config.nhead)
-    }
+    more = f"; the first {len(words)} of {total} tokens" if total > len(words) else ""
+    nhead = len(layers[0])
+    panels = {(layer, head): weights[head] for layer, weights in enumerate(layers, 1) for head in range(nhead)}
     if len(panels) <= MAX_PANELS:
-        return {"attention": _panels(panels, words, causal, f"attention: {how}{more}", min(config.nhead, MAX_COLUMNS))}
+        return {"attention": _panels(panels, words, causal, f"attention: {how}{more}", min(nhead, MAX_COLUMNS))}
     return {
         f"attention-layer-{layer:02}": _panels(
             {place: weights for place, weights in panels.items() if place[0] == layer},
             words,
             causal,
-            f"attention of layer {layer} of {config.nlayers}: {how}{more}",
-            min(config.nhead, MAX_COLUMNS),
+            f"attention of layer {layer} of {len(layers)}: {how}{more}",
+            min(nhead, MAX_COLUMNS),
         )
-        for layer in range(1, config.nlayers + 1)
+        for layer in range(1, len(layers) + 1)
     }
 
 

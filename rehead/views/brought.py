@@ -63,8 +63,9 @@ class BroughtView(DenseView):
         return self.brought.engine.width
 
     def state(self) -> bytes:
-        """What decides the vectors: the files."""
-        return self.brought.digest.encode()
+        """What decides the vectors: the files, and the precision if it is not the usual one."""
+        precision = self.brought.engine.precision
+        return f"{self.brought.digest}{'' if precision == 'float32' else precision}".encode()
 
     def learn_statistics(self, raw: Raw) -> None:
         """Take the mean and covariance of these texts, for `fit`."""

@@ -15,6 +15,7 @@ larger values would overflow.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,6 +96,21 @@ class Graph:
         else:
             product = self.op("MatMul", x, self.constant(weight.T, name))
         return product if bias is None else self.op("Add", product, self.constant(bias, f"{name}.bias"))
+
+    def norm(self, name: str, x: str, weight: Array, bias: Array | None, eps: float) -> str:
+        """Apply a LayerNorm: (…, W)."""
+        shift = [] if bias is None else [self.constant(bias, f"{name}.bias")]
+        return self.op("LayerNormalization", x, self.constant(weight, name), *shift, axis=-1, epsilon=eps)
+
+    def gelu(self, x: str) -> str:
+        """Apply GELU, by the error function."""
+        bent = self.op("Add", self.op("Erf", self.op("Mul", x, np.float32(1 / math.sqrt(2)))), np.float32(1))
+        return self.op("Mul", self.op("Mul", x, np.float32(0.5)), bent)
+
+    def unit(self, x: str) -> str:
+        """Bring vectors to the length one: (…, W)."""
+        length = self.op("Sqrt", self.op("ReduceSum", self.op("Mul", x, x), [-1], keepdims=1))
+        return self.op("Div", x, self.op("Max", length, np.float32(1e-12)))
 
     def finish(
         self,

@@ -25,8 +25,10 @@ from rehead.model.ngrams import FACTOR, NO_ROW, PRIME
 from rehead.model.positions import WAVELENGTH, Learned
 from rehead.text.long_documents import UNLIMITED
 from rehead.views.bag import BagView
+from rehead.views.brought import BroughtView
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
+from rehead.views.onnx_bases import brought_vector
 from rehead.views.onnx_graph import Graph
 from rehead.views.text_view import TextView
 from rehead.views.tokens import TokensView
@@ -52,19 +54,28 @@ def text_vocabulary(views: Sequence[View]) -> Vocabulary:
     return found
 
 
+def reads_own_tokens(views: Sequence[View]) -> bool:
+    """Say whether a classifier takes tokens of its own: all but those that read brought bases and the text alone."""
+    return any(view.of_base for view in views) or not any(isinstance(view, BroughtView) for view in views)
+
+
 def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx.ModelProto:
     """Make the graph of a classifier, with the views that it reads: ids (T) → logits (K), probabilities (K).
 
-    Views of the text itself take which n-grams of `text_vocabulary` it has, and their damped counts: (n), (n).
+    Views of the text itself take which n-grams of `text_vocabulary` it has, and their damped counts: (n), (n). Those of
+    brought bases take the tokens of these, by the names of the views.
     """
     vocabulary = text_vocabulary(views)
     head = model.head
     assert isinstance(head, ClassifierHead)  # noqa: S101 (for the type checker)
     g = Graph(int8=int8)
-    length = g.op("Shape", "ids")  # (1,)
-    there = g.cast(g.op("Greater", length, [0]), F32)  # (1,): whether there is any token; if not, one stands in
-    length = g.op("Max", length, [1])
-    ids = g.op("Slice", g.op("Concat", "ids", [0], axis=0), [0], length, [0])
+    own = reads_own_tokens(views)
+    length = there = ids = ""
+    if own:
+        length = g.op("Shape", "ids")  # (1,)
+        there = g.cast(g.op("Greater", length, [0]), F32)  # (1,): whether there is any token; if not, one stands in
+        length = g.op("Max", length, [1])
+        ids = g.op("Slice", g.op("Concat", "ids", [0], axis=0), [0], length, [0])
     logits: str | NDArray[np.float32] = _array(head.bias)
     for view in views:
         if isinstance(view, TokensView):
@@ -76,6 +87,8 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
             scores = g.op("Squeeze", g.op("MatMul", g.op("Unsqueeze", values, [0]), weight), [0])
         elif isinstance(view, LsaView):
             scores = _lsa_scores(g, head.of(view.name), view, vocabulary)
+        elif isinstance(view, BroughtView):
+            scores = _vector_scores(g, head.of(view.name), brought_vector(g, view))
         elif isinstance(view, BagView | LayersView):
             scores = _dense_scores(g, model, head.of(view.name), view, ids, length, there)
         else:
@@ -83,7 +96,8 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
         logits = g.op("Add", scores, logits)
     probabilities = g.op("Sigmoid", logits) if head.config.multilabel else g.op("Softmax", logits, axis=-1)
     classes = head.config.classes
-    inputs: dict[str, tuple[Any, list[str | int]]] = {"ids": (np.int64, ["tokens"])}
+    inputs: dict[str, tuple[Any, list[str | int]]] = {"ids": (np.int64, ["tokens"])} if own else {}
+    inputs |= {view.name: (np.int64, [f"{view.name} tokens"]) for view in views if isinstance(view, BroughtView)}
     for kind in vocabulary:
         inputs |= {kind: (np.int64, [f"{kind}_found"]), f"{kind}_counts": (F32, [f"{kind}_found"])}
     return g.finish(
@@ -113,7 +127,7 @@ def _ngram_values(g: Graph, view: TextView, vocabulary: Vocabulary, name: str = 
     """Weight the n-grams that a text has by idf, and bring them to unit length: (n,)."""
     idf = g.constant(_aligned(view, vocabulary, np.asarray(view.scale, F32)), f"{name or view.name}.idf")
     places, counts = _found(g, view.kind)
-    return _unit(g, g.op("Mul", g.op("Gather", idf, places), counts))
+    return g.unit(g.op("Mul", g.op("Gather", idf, places), counts))
 
 
 def _lsa_scores(g: Graph, part: ViewHead, view: LsaView, vocabulary: Vocabulary) -> str:
@@ -125,9 +139,13 @@ def _lsa_scores(g: Graph, part: ViewHead, view: LsaView, vocabulary: Vocabulary)
         rows = g.lookup(f"lsa.{kind.kind}.table", _aligned(kind, vocabulary, own), _found(g, kind.kind)[0])  # (n, R)
         vectors.append(g.op("MatMul", g.op("Unsqueeze", values, [0]), rows))
         begin += kind.terms
-    vector = g.op("Add", *vectors)  # (1, R)
+    return _vector_scores(g, part, g.op("Add", *vectors))
+
+
+def _vector_scores(g: Graph, part: ViewHead, vector: str) -> str:
+    """Score a document by its vector: (1, W) → (K,)."""
     if part.shift is not None:
-        vector = _unit(g, g.op("Sub", vector, _array(part.shift)))
+        vector = g.unit(g.op("Sub", vector, _array(part.shift)))
     return g.op("Squeeze", g.op("MatMul", vector, _array(part.weight).T), [0])
 
 
@@ -154,7 +172,7 @@ def _dense_scores(
             vectors = g.op("ReduceMean", hidden, axes=[1], keepdims=0)
     vectors = g.op("Mul", vectors, there)
     if part.shift is not None:
-        vectors = _unit(g, g.op("Sub", vectors, _array(part.shift)))
+        vectors = g.unit(g.op("Sub", vectors, _array(part.shift)))
     # In float32 also as int8: it is small, and the last step.
     return g.op("ReduceMean", g.op("MatMul", vectors, _array(part.weight).T), axes=[0], keepdims=0)
 
@@ -338,8 +356,7 @@ def _feed(g: Graph, name: str, layer: Layer, x: str) -> str:
         gate, value = g.ops("Split", 2, x, [half, half], axis=2)
         x = g.op("Mul", g.op("Mul", gate, g.op("Sigmoid", gate)), value)
     elif layer.feedforward == "gelu":
-        bent = g.op("Add", g.op("Erf", g.op("Mul", x, F32(1 / math.sqrt(2)))), F32(1))
-        x = g.op("Mul", g.op("Mul", x, F32(0.5)), bent)
+        x = g.gelu(x)
     else:
         x = g.op("Relu", x)
     return _linear(g, f"{name}.down", x, layer.down)
@@ -397,21 +414,13 @@ def _token_scores(g: Graph, base: Base, tokens: ViewHead, document: str) -> str:
     share = g.op("Gather", g.constant(_array(tokens.scale), "tokens.idf"), rows)
     if base.ngrams is not None:
         share = g.op("Mul", share, _counted(g, base, rows))
-    share = _unit(g, g.op("Unsqueeze", share, [0]))  # (1, U)
+    share = g.unit(g.op("Unsqueeze", share, [0]))  # (1, U)
     weight = g.op("Gather", g.constant(_array(tokens.weight), "tokens.weight"), rows)  # (U, K)
     return g.op("Squeeze", g.op("MatMul", share, weight), [0])
 
 
-def _unit(g: Graph, x: str) -> str:
-    """Bring vectors to the length one: (…, W)."""
-    length = g.op("Sqrt", g.op("ReduceSum", g.op("Mul", x, x), [-1], keepdims=1))
-    return g.op("Div", x, g.op("Max", length, F32(1e-12)))
-
-
 def _norm(g: Graph, name: str, x: str, norm: Any) -> str:  # noqa: ANN401 (a LayerNorm)
-    scale = g.constant(_array(norm.weight), name)
-    shift = [] if norm.bias is None else [g.constant(_array(norm.bias), f"{name}.bias")]
-    return g.op("LayerNormalization", x, scale, *shift, axis=-1, epsilon=norm.eps)
+    return g.norm(name, x, _array(norm.weight), None if norm.bias is None else _array(norm.bias), norm.eps)
 
 
 def _linear(g: Graph, name: str, x: str, linear: Any) -> str:  # noqa: ANN401 (a Linear)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rehead.bases.brought import open_encoder
 from rehead.bases.encoder import BATCH_TOKENS, Encoder, batches
 from rehead.errors import UserError
 from tests.bases.tiny import FAMILIES, POSITIONS, TEXTS, make_encoder, make_sentence_encoder, transformers, write
@@ -27,10 +28,11 @@ def hidden_states(root: Path, texts: list[str], length: int) -> tuple[torch.Tens
             yield model(input_ids=ids).last_hidden_state[0], ids
 
 
+@pytest.mark.parametrize("engine", [open_encoder, Encoder])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_vectors_are_the_mean_of_transformers_own_hidden_states(family: str, tmp_path: Path) -> None:
+def test_vectors_are_the_mean_of_transformers_own_hidden_states(family: str, engine: Any, tmp_path: Path) -> None:
     root = make_encoder(tmp_path / "model", family)
-    encoder = Encoder(root)
+    encoder = engine(root)
     given = encoder.encode(TEXTS)
     expected = np.stack([hidden.mean(0).numpy() for hidden, _ in hidden_states(root, TEXTS, POSITIONS)])
     assert given.dtype == np.float32
@@ -40,7 +42,7 @@ def test_vectors_are_the_mean_of_transformers_own_hidden_states(family: str, tmp
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_has_the_same_vector_alone_and_in_any_batch(family: str, tmp_path: Path) -> None:
-    encoder = Encoder(make_encoder(tmp_path / "model", family))
+    encoder = open_encoder(make_encoder(tmp_path / "model", family))
     together = encoder.encode(TEXTS)
     alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(together, alone, atol=1e-5)
@@ -50,7 +52,7 @@ def test_a_text_has_the_same_vector_alone_and_in_any_batch(family: str, tmp_path
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "gpt2"])
 def test_no_more_tokens_are_read_than_there_are_positions(family: str, tmp_path: Path) -> None:
     """Also where the tokenizer states no maximum; those of RoBERTa begin after padding's."""
-    encoder = Encoder(make_encoder(tmp_path / "model", family, max_length=None))
+    encoder = open_encoder(make_encoder(tmp_path / "model", family, max_length=None))
     assert encoder.max_length == POSITIONS
     long = "the film was good " * 50
     np.testing.assert_allclose(encoder.encode([long]), encoder.encode([long + "bad"]), atol=1e-6)
@@ -87,7 +89,7 @@ def test_poolings_are_those_of_sentence_transformers(stated: dict[str, Any], nam
     expected = [
         torch.cat([pooled(hidden, name) for name in names]).numpy() for hidden, _ in hidden_states(root, TEXTS, 24)
     ]
-    np.testing.assert_allclose(Encoder(root).encode(TEXTS), np.stack(expected), atol=1e-5)
+    np.testing.assert_allclose(open_encoder(root).encode(TEXTS), np.stack(expected), atol=1e-5)
 
 
 def test_dense_and_normalize_follow(tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def test_dense_and_normalize_follow(tmp_path: Path) -> None:
     for hidden, _ in hidden_states(root, TEXTS, 24):
         vector = torch.tanh(tensors["linear.weight"] @ hidden.mean(0) + tensors["linear.bias"])
         expected.append((vector / vector.norm()).numpy())
-    encoder = Encoder(root)
+    encoder = open_encoder(root)
     assert encoder.width == 6
     np.testing.assert_allclose(encoder.encode(TEXTS), np.stack(expected), atol=1e-5)
 
@@ -113,19 +115,19 @@ def test_a_default_prompt_goes_before_every_text(include: bool, tmp_path: Path) 
     expected = []
     for hidden, _ in hidden_states(root, ["what is " + text for text in texts], 24):
         expected.append((hidden if include else hidden[3:]).mean(0).numpy())  # <s> what is
-    np.testing.assert_allclose(Encoder(root).encode(texts), np.stack(expected), atol=1e-5)
+    np.testing.assert_allclose(open_encoder(root).encode(texts), np.stack(expected), atol=1e-5)
 
 
 def test_lower_case_is_done_if_it_is_stated(tmp_path: Path) -> None:
     root = make_sentence_encoder(tmp_path / "one", {}, sentence={"do_lower_case": True})
-    np.testing.assert_array_equal(*(Encoder(root).encode([text]) for text in ("The FILM", "the film")))
+    np.testing.assert_array_equal(*(open_encoder(root).encode([text]) for text in ("The FILM", "the film")))
 
 
 def test_against_sentence_transformers_itself(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     root = make_sentence_encoder(tmp_path / "model", {"pooling_mode_mean_tokens": True}, dense=6, normalize=True)
     expected = library.SentenceTransformer(str(root), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(Encoder(root).encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(open_encoder(root).encode(TEXTS), expected, atol=1e-5)
 
 
 def test_batches_hold_about_as_many_tokens_and_hardly_any_padding() -> None:
@@ -145,10 +147,10 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
     name = next(each for each in tensors if "attention.self.query.weight" in each)
     save_file({each: tensor for each, tensor in tensors.items() if each != name}, root / "model.safetensors")
     with pytest.raises(UserError, match="query"):
-        Encoder(root)
+        open_encoder(root)
     save_file({**tensors, name: tensors[name] * float("nan")}, root / "model.safetensors")
     with pytest.raises(UserError, match="NaN"):
-        Encoder(root)
+        open_encoder(root)
 
 
 @pytest.mark.parametrize(
@@ -163,4 +165,4 @@ def test_modules_that_are_not_known_are_refused(file: str, fields: dict[str, Any
     root = make_sentence_encoder(tmp_path / "model", {"pooling_mode_mean_tokens": True}, dense=6)
     write(root / file, fields)
     with pytest.raises(UserError, match=said):
-        Encoder(root)
+        open_encoder(root)

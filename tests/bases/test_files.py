@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from rehead.bases.encoder import Encoder
+from rehead.bases.brought import open_encoder
 from rehead.bases.files import list_files, recognise
 from rehead.bases.sources import open_brought
 from rehead.disk import sha256
@@ -105,7 +105,7 @@ def test_links_out_of_the_directory_are_refused_but_not_those_of_the_hubs_cache(
 
 def test_sharded_weights_give_the_same_vectors(tmp_path: Path) -> None:
     root = make_encoder(tmp_path / "model")
-    whole = Encoder(root).encode(TEXTS)
+    whole = open_encoder(root).encode(TEXTS)
     tensors = load_file(root / "model.safetensors")
     names = sorted(tensors)
     parts = {"model-00001-of-00002.safetensors": names[:9], "model-00002-of-00002.safetensors": names[9:]}

@@ -159,8 +159,8 @@ def test_the_command_with_several_bases(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["predict", str(out), str(test), "--most-uncertain", "3", "--quiet"]) == 0
     assert main(["inspect", str(out)]) == 0
     capsys.readouterr()
-    assert main(["export", str(out), "--out", str(tmp_path / "onnx")]) == 2
-    assert "cannot be exported yet" in capsys.readouterr().err
+    assert main(["export", str(out), "--out", str(tmp_path / "onnx")]) == 0
+    assert (tmp_path / "onnx" / "bases" / "good.json").exists()
 
 
 def test_a_classifier_with_an_encoder_explains(tmp_path: Path) -> None:
@@ -254,8 +254,9 @@ def test_the_network_is_tuned_beside_brought_views(
 def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    root = make_encoder(tmp_path / "tiny")
+    family, root = make_encoder(tmp_path / "family"), make_encoder(tmp_path / "tiny", "gpt2")
     monkeypatch.setitem(sys.modules, "transformers", None)
+    assert bring(family).model.brought["encoder:family"].engine.width == 16
     with pytest.raises(rehead.errors.UserError, match=r"pip install 'rehead\[hub\]'"):
         bring(root).model.brought["encoder:tiny"].engine  # noqa: B018
     assert transformers

@@ -211,6 +211,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 OF_TEXT = {"vocabulary.npz", "text_ngrams.py"}  # only if the classifier reads the text itself
+ALWAYS = set(NAMES) - {"model.onnx.data", "bases", "base_tokens.py", *OF_TEXT}
 
 
 def names(folder: Path) -> set[str]:
@@ -231,7 +232,7 @@ def test_the_folder_needs_nothing_of_us(kind: str, tmp_path: Path, capsys: pytes
     assert main(["export", str(tmp_path / "run"), "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "classifier as onnx" in said
-    assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
+    assert names(out) == ALWAYS
     texts = [*TEXTS, "a </s> [MASK] <pad> film", "café 👍🏽 映画 \u2028 x", "x" * 3000]
     labeller = Labeller.open(tmp_path / "run")
     expected = labeller.probabilities([text for text in texts if text])
@@ -254,7 +255,7 @@ def test_the_folder_of_a_classifier_that_reads_text_needs_nothing_of_us_either(k
     run, out = text_classifier("all"), tmp_path / "out"
     done = export_run(run, out, kind)
     assert done.difference < (1e-5 if kind == "onnx" else 0.1)
-    assert names(out) == set(NAMES) - {"model.onnx.data"}
+    assert names(out) == ALWAYS | OF_TEXT
     texts = [each for each in SCRIPTS_AND_MORE if each.strip()]
     found = alone(out, given="\n".join([*texts, "", " \t"]))
     assert found[-2:] == [{"labels": None, "probabilities": None}] * 2
@@ -269,7 +270,7 @@ def test_the_folder_of_a_classifier_that_reads_text_needs_nothing_of_us_either(k
     # An export of another classifier in its place leaves nothing of it.
     save(classifier("bag"), tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(out), "--overwrite"]) == 0
-    assert names(out) == set(NAMES) - {"model.onnx.data", *OF_TEXT}
+    assert names(out) == ALWAYS
     assert not any(name in (out / "README.md").read_text(encoding="utf-8") for name in OF_TEXT)
 
 
@@ -350,7 +351,7 @@ def test_weights_beyond_two_gigabytes_stand_beside(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(folder, "MAX_FILE_BYTES", 1000)
     run = classifier("layers")
     export_run(run, tmp_path / "out")
-    assert names(tmp_path / "out") == set(NAMES) - OF_TEXT
+    assert names(tmp_path / "out") == ALWAYS | {"model.onnx.data"}
     [found] = alone(tmp_path / "out", "good film")
     assert list(found["probabilities"].values()) == pytest.approx(class_probabilities(run, ["good film"])[0], abs=1e-4)
 

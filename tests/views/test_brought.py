@@ -64,6 +64,7 @@ class Counting:
     def __init__(self, engine: object) -> None:
         self.engine, self.texts = engine, []
         self.width, self.parameters, self.work, self.max_length = 16, 1, 1, None
+        self.precision = "float32"
 
     def encode(self, texts: list[str], progress: object = None) -> np.ndarray:
         self.texts += list(texts)

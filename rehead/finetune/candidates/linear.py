@@ -64,6 +64,7 @@ BESIDE = (0.0, 0.2, 1.0)  # weight of each dense view with many examples; each s
 MANY_CLASSES, FEW_FOLDS = 20, 5  # with so many classes, or fewer examples of most: fitted by log loss alone
 COMBINATIONS = 2  # of views that are fitted by log loss
 LOG_LOSS_ALPHAS = (0.03, 0.1, 0.3)
+BROUGHT = (1.0, 3.0)  # weight of each base that others pretrained, beside less of the own ones
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
 SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
 NEURAL = get_args(NeuralView)
@@ -129,9 +130,13 @@ def search(task: Task, examples: Examples) -> list[Candidate]:
     weights = [{**sparse, **dict.fromkeys(dense, each)} for each in BESIDE] if sparse else [dict.fromkeys(dense, 1.0)]
     first, *others = MANY_ALPHAS
     tried = [_held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in weights]
-    if task.base.model.brought:  # what each is worth alone
-        alone = [{view.name: 1.0, "alpha": first, "hinge": 1.0} for view in examples.views]
-        tried += [_held_out(task, examples, {**START, **each}) for each in alone]
+    if brought := {view.name for view in task.brought_views}:  # each view alone, and more of what is brought
+        others_beside = {**sparse, **dict.fromkeys((name for name in dense if name not in brought), BESIDE[1])}
+        more = [{**others_beside, **dict.fromkeys(brought, each), "power": 1.0} for each in BROUGHT]
+        alone = [{view.name: 1.0} for view in examples.views]
+        tried += [
+            _held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in (*more, *alone)
+        ]
     chosen = min(tried, key=lambda each: each.loss).settings[0]
     tried += [_held_out(task, examples, {**chosen, "alpha": alpha}) for alpha in others]
     return equally_good(tried)[:2]

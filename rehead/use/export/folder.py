@@ -6,6 +6,8 @@
       model.json        metadata: labels, thresholds, inputs and outputs, configuration
       vocabulary.npz    hashes of the words and character n-grams that count, if the classifier reads the text itself
       text_ngrams.py    from text to such hashes
+      bases/NAME.json   the tokenizer, or the words, of each base that others pretrained, if the classifier reads some
+      base_tokens.py    from text to the tokens of these
       predict.py        a program of about fifty lines; needs numpy, tokenizers and onnxruntime
       README.md         how to use it
 
@@ -27,6 +29,8 @@ import onnx
 import torch
 
 import rehead
+from rehead.bases import tokens
+from rehead.bases.tokens import open_finder
 from rehead.disk import atomic_directory, write_json
 from rehead.errors import UserError
 from rehead.model.config import Classifier, to_dict
@@ -36,8 +40,16 @@ from rehead.runs.run import Run
 from rehead.runs.scoring import encoded_probabilities, open_views
 from rehead.text import text_ngrams
 from rehead.use.abilities import training_length
+from rehead.views.brought import BroughtView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.onnx_network import Vocabulary, classifier_graph, language_model_graph, text_vocabulary
+from rehead.views.onnx_bases import exportable
+from rehead.views.onnx_network import (
+    Vocabulary,
+    classifier_graph,
+    language_model_graph,
+    reads_own_tokens,
+    text_vocabulary,
+)
 from rehead.views.vocabulary import count_ngrams
 
 if TYPE_CHECKING:
@@ -47,7 +59,7 @@ if TYPE_CHECKING:
 
 Format = Literal["onnx", "onnx-int8"]
 
-MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README = (
+MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README, BASES, BASE_TOKENS = (
     "model.onnx",
     "model.onnx.data",
     "tokenizer.json",
@@ -56,10 +68,13 @@ MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README = (
     "text_ngrams.py",
     "predict.py",
     "README.md",
+    "bases",
+    "base_tokens.py",
 )
-NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README)
+NAMES = (MODEL, WEIGHTS, TOKENIZER, ABOUT, VOCABULARY, NGRAMS, PROGRAM, README, BASES, BASE_TOKENS)
 REPLACED = (*NAMES, "__pycache__")  # which Python leaves behind where the program has run
 MAX_FILE_BYTES = 1_900_000_000  # of weights inside model.onnx
+SOME_TOKENS = 1_000  # for random inputs, where no tokenizer says how many there are
 TOLERANCE = 1e-4  # largest difference of a probability from torch, in float32
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -79,21 +94,27 @@ class Exported:
 
 def export_run(run: Run, out: Path, kind: Format = "onnx", *, overwrite: bool = False) -> Exported:
     """Export a run to ONNX, into a self-contained folder."""
-    if run.model.brought:
-        raise UserError(
-            f"this classifier reads {next(iter(run.model.brought))}, a base that others pretrained, which cannot be "
-            "exported yet. Fine-tune one from your own base alone, or serve this one (rehead serve)."
-        )
-    if run.tokenizer is None:
-        raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     what = _what(run)
+    views = open_views(run.model) if what == "classifier" else []
+    brought = [view for view in views if isinstance(view, BroughtView)]
+    for view in brought:
+        exportable(view)
+    own = what != "classifier" or reads_own_tokens(views)
+    if own and run.tokenizer is None:
+        raise UserError("this run has no tokenizer, which an exported model needs. Save one with the run.")
     with writing(out), atomic_directory(out, replace=REPLACED if overwrite else None) as folder:
         _write_network(_graph(run, what, int8=kind == "onnx-int8"), folder)
-        run.tokenizer.save(folder / TOKENIZER)
+        if own and run.tokenizer is not None:
+            run.tokenizer.save(folder / TOKENIZER)
         shutil.copyfile(PROGRAMS / f"{_PROGRAM[what]}.py", folder / PROGRAM)
-        if vocabulary := text_vocabulary(open_views(run.model)) if what == "classifier" else {}:
+        if vocabulary := text_vocabulary(views):
             np.savez_compressed(folder / VOCABULARY, **vocabulary)  # type: ignore[arg-type] # mypy: takes it for a flag
             shutil.copyfile(text_ngrams.__file__, folder / NGRAMS)
+        if brought:
+            (folder / BASES).mkdir()
+            shutil.copyfile(tokens.__file__, folder / BASE_TOKENS)
+        for view in brought:
+            (folder / BASES / f"{view.options.base}.json").write_text(exportable(view).tokens_file, encoding="utf-8")
         about = describe(run, what, kind)
         write_json(folder / ABOUT, about)
         (folder / README).write_text(_readme(about), encoding="utf-8")
@@ -149,8 +170,6 @@ def _write_network(model: onnx.ModelProto, folder: Path) -> None:
 
 def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
     """Return the content of model.json."""
-    tokenizer = run.tokenizer
-    assert tokenizer is not None  # noqa: S101 (checked by the caller)
     about: dict[str, Any] = {
         "what": what,
         "format": kind,
@@ -160,11 +179,15 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
     }
     if isinstance(run.model.head_config, Classifier):
         thresholds = run.details.get("thresholds") or [0.5] * len(run.labels or [])
+        views = open_views(run.model)
+        brought = [view for view in views if isinstance(view, BroughtView)]
+        ids = {"ids": "int64 (tokens): one whole document, without special tokens"} if reads_own_tokens(views) else {}
         return about | {
-            "inputs": {"ids": "int64 (tokens): one whole document, without special tokens"}
+            "inputs": ids
+            | {view.name: f"int64 (tokens): the tokens of {BASES}/{view.options.base}.json" for view in brought}
             | {
                 name: text
-                for kind in text_vocabulary(open_views(run.model))
+                for kind in text_vocabulary(views)
                 for name, text in (
                     (kind, f"int64: which {kind} of {VOCABULARY} the text has"),
                     (f"{kind}_counts", "float32: 1 + log of how often each occurs"),
@@ -175,6 +198,9 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
             "multilabel": run.model.head_config.multilabel,
             "thresholds": thresholds,
             "head": to_dict(run.model.head_config),
+            "bases": {
+                view.name: {"file": f"{BASES}/{view.options.base}.json", **exportable(view).stated} for view in brought
+            },
             "measured": run.details.get("validation"),
         }
     meaning = {
@@ -185,8 +211,8 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
         "inputs": {"ids": "int64 (rows, tokens): rows of one length"},
         "outputs": {"logits": f"float32 (rows, tokens, vocabulary): {meaning[what]}"},
         "longest": training_length(run),
-        "end": tokenizer.eos,
-        "mask": tokenizer.mask,
+        "end": None if run.tokenizer is None else run.tokenizer.eos,
+        "mask": None if run.tokenizer is None else run.tokenizer.mask,
     }
 
 
@@ -206,12 +232,20 @@ def _readme(about: dict[str, Any]) -> str:
         f"    python {PROGRAM} {usage[about['what']]}",
         "",
         f"- `{MODEL}`: the network. Its inputs and outputs are described in `{ABOUT}`.",
-        f"- `{TOKENIZER}`: the tokenizer, for the library `tokenizers` (Python, Rust, Node). Encode without special",
-        "  tokens and with `encode_special_tokens` on, so that text is never parsed as a special token.",
         f"- `{ABOUT}`: metadata and configuration.",
         f"- `{PROGRAM}`: an example program, to be read and changed.",
     ]
-    if any(name != "ids" for name in about["inputs"]):
+    if "ids" in about["inputs"]:
+        lines += [
+            f"- `{TOKENIZER}`: the tokenizer, for the library `tokenizers` (Python, Rust, Node). Encode without",
+            "  special tokens and with `encode_special_tokens` on, so that text is never parsed as a special token.",
+        ]
+    if about.get("bases"):
+        lines += [
+            f"- `{BASES}/`: the tokenizers of bases that others pretrained; `bases` of `{ABOUT}` says how.",
+            f"- `{BASE_TOKENS}`: does that; it needs tokenizers alone.",
+        ]
+    if any(name.endswith("_counts") for name in about["inputs"]):
         lines += [
             f"- `{VOCABULARY}`: hashes of the words and character n-grams that the network knows, ascending.",
             f"- `{NGRAMS}`: from a text to such hashes; it needs numpy alone.",
@@ -236,13 +270,16 @@ def _compare(run: Run, what: str, folder: Path) -> float:
     options.log_severity_level = 3  # errors only
     session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
     worst = 0.0
-    vocabulary = text_vocabulary(open_views(run.model)) if what == "classifier" else {}
+    views = open_views(run.model) if what == "classifier" else []
+    vocabulary, about = text_vocabulary(views), json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    finders = {name: open_finder(folder / each["file"], each) for name, each in about.get("bases", {}).items()}
     for ids in _random_inputs(run):
         if what == "classifier":
-            assert run.tokenizer is not None  # noqa: S101 (checked by the caller)
-            text = run.tokenizer.decode(ids.tolist())
+            text = _readable(run, folder, ids)
             document = EncodedTexts([text], ids=[ids])
-            [given] = session.run(["probabilities"], {"ids": ids} | text_inputs(document, vocabulary))
+            inputs: dict[str, Any] = {"ids": ids} if "ids" in about["inputs"] else {}
+            inputs |= {name: np.array(find([text])[0], np.int64) for name, find in finders.items()}
+            [given] = session.run(["probabilities"], inputs | text_inputs(document, vocabulary))
             expected = encoded_probabilities(run, document)[0]
         elif not len(ids) or len(ids) > training_length(run):
             continue
@@ -267,6 +304,16 @@ def text_inputs(text: EncodedTexts, vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _random_inputs(run: Run) -> Sequence[Ints]:
     random = np.random.RandomState(0)
-    assert run.tokenizer is not None  # noqa: S101 (checked by the caller)
-    ntokens = run.model.config.ntokens or run.tokenizer.vocab_size  # a classifier on words alone has no base
+    ntokens = run.model.config.ntokens  # a classifier without a base of its own has none
+    if not ntokens:
+        ntokens = SOME_TOKENS if run.tokenizer is None else run.tokenizer.vocab_size
     return [random.randint(0, ntokens, length) for length in (0, 1, 2, 3, 30, 300, 700)]
+
+
+def _readable(run: Run, folder: Path, ids: Ints) -> str:
+    """Make a text of random tokens: of the run's tokenizer, else of what the first brought base knows."""
+    if run.tokenizer is not None:
+        return run.tokenizer.decode(ids.tolist())
+    known = json.loads(next((folder / BASES).iterdir()).read_text(encoding="utf-8"))
+    words = known if isinstance(known, list) else [str(each) for each in known["model"]["vocab"]]
+    return " ".join(words[place % len(words)] for place in ids.tolist())

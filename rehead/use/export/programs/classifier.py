@@ -12,19 +12,25 @@ from tokenizers import Tokenizer
 
 HERE = Path(__file__).parent
 ABOUT = json.loads((HERE / "model.json").read_text(encoding="utf-8"))
-TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
+TOKENIZER = Tokenizer.from_file(str(HERE / "tokenizer.json")) if "ids" in ABOUT["inputs"] else None
+if TOKENIZER is not None:
+    TOKENIZER.encode_special_tokens = True  # </s> in a text is text, not a special token
+sys.path.insert(0, str(HERE))
 # Which words and character n-grams count, if the model reads the text itself: their hashes, ascending.
 VOCABULARY = dict(np.load(HERE / "vocabulary.npz")) if (HERE / "vocabulary.npz").exists() else {}
 if VOCABULARY:
-    sys.path.insert(0, str(HERE))
     import text_ngrams  # type: ignore[import-not-found] # beside this program
+if ABOUT["bases"]:
+    import base_tokens  # type: ignore[import-not-found] # beside this program, too
+FIND = {name: base_tokens.open_finder(HERE / each["file"], each) for name, each in ABOUT["bases"].items()}
 SESSION = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
 
 
-def ngrams(text: str) -> dict[str, Any]:
-    """Find the n-grams of the vocabulary that a text has, and how often: 1 + log of the count."""
-    inputs: dict[str, Any] = {}
+def read(text: str) -> dict[str, Any]:
+    """Find the tokens of a text, and the n-grams of the vocabulary that it has: 1 + log of the count of each."""
+    inputs: dict[str, Any] = {name: np.array(find([text])[0], np.int64) for name, find in FIND.items()}
+    if TOKENIZER is not None:
+        inputs["ids"] = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
     for kind, keys in VOCABULARY.items():
         find = text_ngrams.word_ngrams if kind == "words" else text_ngrams.character_ngrams
         found = find(text_ngrams.code_points([text])).key
@@ -39,8 +45,7 @@ def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
         if not text.strip():
             yield {"labels": None, "probabilities": None}
             continue
-        ids = np.array(TOKENIZER.encode(text, add_special_tokens=False).ids, np.int64)
-        [given] = SESSION.run(["probabilities"], {"ids": ids, **ngrams(text)})
+        [given] = SESSION.run(["probabilities"], read(text))
         reached = given / ABOUT["thresholds"]
         chosen = reached >= 1 if ABOUT["multilabel"] else np.arange(len(given)) == reached.argmax()
         labels = [name for name, yes in zip(ABOUT["labels"], chosen, strict=True) if yes]
