@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Features are cached by content: tests must neither read what earlier ones left nor fill the user's own cache.
 os.environ["REHEAD_CACHE"] = "off"
+# Programs that tests start inherit an ignored SIGHUP, as under nohup, and would not see the one that a test sends.
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_a_sentence_encoder_keeps_all_but_its_weights(text: Path, sentences: Pat
     assert adapted.max_length == before.max_length
     assert not np.allclose(adapted.encode(TEXTS), before.encode(TEXTS), atol=1e-3)
     pooled = np.stack([each for each in mean_vectors(out) if each is not None])  # of short texts: nothing is cut
-    dense = torch.tanh(before.steps[0](torch.from_numpy(pooled)).atanh())  # `steps` has its own tanh
+    dense = torch.tanh(before.steps.after[0](torch.from_numpy(pooled)).atanh())  # `steps` has its own tanh
     expected = torch.nn.functional.normalize(dense, dim=1).numpy()
     short = [place for place, each in enumerate(TEXTS) if len(each.split()) < 20]
     np.testing.assert_allclose(adapted.encode(TEXTS)[short], expected[short], atol=1e-5)
