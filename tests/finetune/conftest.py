@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+import rehead.finetune.run
+import rehead.pretrain.run
+import rehead.runs.run
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
@@ -53,3 +57,18 @@ def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rehead.finetune.candidates.linear.POWERS", (1.0, 2.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ALPHAS", (0.1, 1.0, 10.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ROUNDS", 1)
+
+
+@pytest.fixture
+def small_own_bases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make small bases of a classifier's own, draw no pictures, and do not wait for the disk."""
+    monkeypatch.setattr(rehead.finetune.run.curves, "save", lambda metrics, directory: [])
+    monkeypatch.setattr("rehead.disk.fsync", lambda path: None)
+    monkeypatch.setattr(rehead.runs.run, "fsync", lambda path: None)
+    plain = rehead.pretrain.run._config
+
+    def config(options: Any, tokenizer: Any) -> Any:
+        made = plain(options, tokenizer)
+        return dataclasses.replace(made, nhid=16, nbuckets=128) if options.preset == "bag" else made
+
+    monkeypatch.setattr(rehead.pretrain.run, "_config", config)

@@ -24,6 +24,7 @@ from rehead.runs.scoring import class_logits
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
 from tests.finetune.sets import misleading, multilabel, reviews
+from tests.finetune.test_command import write
 
 FROZEN = ["--freeze", "base", "--device", "cpu", "--quiet"]
 
@@ -37,14 +38,6 @@ def rare(count: int, seed: int = 0) -> LabelledData:
     """Reviews of which one in seven is good, and hard to tell from the others."""
     data = misleading(reviews(count, seed), seed)
     return subset(data, [each for each in range(count) if each % 2 == 0 or each % 12 == 1])
-
-
-def write(path: Path, data: LabelledData) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["text", "label"])
-        rows.writerows((text, "|".join(labels)) for text, labels, _, _ in data if labels)
-    return path
 
 
 @pytest.mark.parametrize(
