@@ -18,6 +18,7 @@ import numpy as np
 from rehead.finetune.candidates import CANDIDATES
 from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.fitted import Fitted, calibrate_run, describe_cut, describe_data, describe_fit, describe_metric
+from rehead.finetune.logistic import one_thread
 from rehead.finetune.metrics import Metrics
 from rehead.finetune.options import FitOptions, check_metric, given_for_gradient
 from rehead.finetune.selection import Selection, select
@@ -77,10 +78,11 @@ def _cross_validate(
     for line in describe_data(train):
         tell(line)
     task = Task.make(train, base, options, unlabelled, quiet=quiet)
-    found = select(task, CANDIDATES if options.freeze is None else CANDIDATES[:1])
-    for line in _describe(task, found):
-        tell(line)
-    run = assemble(task, found, valid)
+    with one_thread():
+        found = select(task, CANDIDATES if options.freeze is None else CANDIDATES[:1])
+        for line in _describe(task, found):
+            tell(line)
+        run = assemble(task, found, valid)
     measured: Metrics | None = None
     if valid is not None:
         truth = targets(valid, train.names, multilabel=train.multilabel)

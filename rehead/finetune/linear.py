@@ -4,6 +4,7 @@
     power          dense views are rotated onto the principal axes of the unlabelled documents, each scaled by its
                    deviation^(power−1): the higher, the more a few labels follow what the unlabelled text says matters
     alpha          strength of the regularisation, as scikit-learn's `Ridge` names it
+    naive_bayes    sparse features are scaled by how unevenly they occur in the classes, to this power
 
 What comes out applies to the features as they are: the scaling is folded into the weights.
 
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.finetune.examples import Examples
-from rehead.finetune.ridge import BIAS, fit_dual, fit_hinge, fit_primal
+from rehead.finetune.naive_bayes import uneven_scale
+from rehead.finetune.ridge import BIAS, Block, fit_dual, fit_hinge, fit_primal
 from rehead.finetune.softmax import fit_softmax
 from rehead.finetune.targets import balanced_weights
 from rehead.views.view import DenseView, View
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 Settings = Mapping[str, float]
-"""Hyperparameters: power, alpha, temperature, the loss (squared error, unless `hinge` or `softmax` is 1: squared hinge
-loss, log loss), and the weight of each view by its name (none: not used)."""
+"""Hyperparameters: power, alpha, naive_bayes, temperature, the loss (squared error, unless `hinge` or `softmax` is 1:
+squared hinge loss, log loss), and the weight of each view by its name (none: not used)."""
 
 DUAL = 3_000  # examples up to which the kernel is used
 RAREST = 0.5  # documents that a class without examples is thought to have
@@ -123,8 +125,7 @@ def fit(examples: Examples, settings: Settings) -> LinearClassifier:
         targets, prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
         return fit_targets(examples, settings, targets, prior, example_weights(examples))
     scaled = _Scaled(examples, settings)
-    truth = examples.truth if examples.multilabel else np.eye(examples.classes)[examples.truth]
-    solved, bias = fit_hinge(scaled.blocks, truth, settings["alpha"], example_weights(examples))
+    solved, bias = fit_hinge(scaled.blocks, class_table(examples), settings["alpha"], example_weights(examples))
     return scaled.classifier(solved, bias, np.zeros(examples.classes))
 
 
@@ -154,6 +155,7 @@ class _Scaled:
         self.blocks: list[Any] = []
         self.undo: list[Floats] = []
         total = sum(settings[view.name] for view in self.views)
+        truth = class_table(examples)
         for view in self.views:
             features, share = examples.features[view.name], (settings[view.name] / total) ** 0.5
             if isinstance(view, DenseView):
@@ -161,9 +163,12 @@ class _Scaled:
                 self.blocks.append(features @ self.undo[-1])
             else:
                 columns = np.flatnonzero(np.bincount(features.indices, minlength=features.shape[1]))
+                some, scale = features[:, columns], np.full(len(columns), share)
+                if exponent := settings.get("naive_bayes"):
+                    scale *= uneven_scale(Block(some), [len(columns)], truth, np.ones(len(truth))) ** exponent
                 self.columns[view.name] = columns
-                self.undo.append(np.full(len(columns), share))
-                self.blocks.append(share * features[:, columns])
+                self.undo.append(scale)
+                self.blocks.append(some.multiply(scale).tocsr())
 
     def from_dual(self, coefficients: Floats, prior: Floats) -> LinearClassifier:
         """Make a classifier of the coefficient of every document, (N, K)."""
@@ -181,6 +186,11 @@ class _Scaled:
                 if view.sparse:
                     columns[view.name] = np.zeros(0, np.int64)
         return LinearClassifier(parts, columns, np.asarray(bias, np.float64) / self.heat + prior)
+
+
+def class_table(examples: Examples) -> NDArray[Any]:
+    """Which classes each example has, as a table of 0 and 1: (N, K)."""
+    return examples.truth if examples.multilabel else np.eye(examples.classes)[examples.truth]
 
 
 def example_weights(examples: Examples) -> Floats | None:

@@ -98,10 +98,12 @@ def fit_hinge(
     features = Features(blocks)
     y = torch.from_numpy(np.where(np.asarray(truth) > 0, 1.0, -1.0).astype(np.float32))
     d = column(weights, len(y))
-    solution = solve(features, y, d, alpha, NEWTON_ITERATIONS)
+    solution, before = solve(features, y, d, alpha, NEWTON_ITERATIONS), torch.ones_like(y, dtype=torch.bool)
     for _ in range(NEWTON_STEPS):
-        counted = (y * features.down(solution) < 1).float()
-        solution = solve(features, y, d * counted, alpha, NEWTON_ITERATIONS, solution)
+        counted = y * features.down(solution) < 1
+        if torch.equal(counted, before):
+            break
+        solution, before = solve(features, y, d * counted, alpha, NEWTON_ITERATIONS, solution), counted
     return features.split(solution)
 
 

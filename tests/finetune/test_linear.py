@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.linear_model import Ridge
 
 from rehead.finetune import linear, ridge
@@ -31,6 +32,7 @@ from rehead.views.encoded import EncodedTexts
 from rehead.views.neural import neural_view
 from rehead.views.view import DenseView, View
 from tests.finetune.conftest import MakeBase
+from tests.finetune.naive_bayes_reference import unevenness
 from tests.finetune.sets import multilabel, reviews
 
 ALL = {"bag": 0.5, "words": 1.0, "characters": 2.0, "lsa": 0.7}
@@ -94,6 +96,25 @@ def test_it_is_a_ridge_regression(make_base: MakeBase, power: float, weights: di
         if view.sparse and view.name in weights:  # columns that these documents have, and no others
             there = np.flatnonzero(examples.features[view.name].toarray().any(0))
             np.testing.assert_array_equal(found.columns[view.name], there)
+
+
+@pytest.mark.parametrize("labels", ["single", "multilabel"])
+@pytest.mark.parametrize("exponent", [0.5, 1.0])
+def test_sparse_features_are_scaled_by_naive_bayes(make_base: MakeBase, labels: str, exponent: float) -> None:
+    """Each view by its own log-count ratios; the vectors stay as they are, and so do the features of new texts."""
+    data = multilabel(40) if labels == "multilabel" else reviews(40, names=("bad", "good", "so"))
+    examples = read(make_base, data)
+    settings = {"power": 2.0, "alpha": 0.3, **ALL}
+    truth = examples.truth if examples.multilabel else np.eye(3)[examples.truth]
+    features = dict(examples.features)
+    for name in ("words", "characters"):
+        table = features[name].toarray()
+        scale = unevenness(table, truth, np.ones(len(table)))
+        features[name] = sparse.csr_matrix(table * scale**exponent)
+    scaled = dataclasses.replace(examples, features=features)
+    found = fit(examples, {**settings, "naive_bayes": exponent}).scores(examples)
+    np.testing.assert_allclose(found, fit(scaled, settings).scores(scaled), atol=1e-4)
+    assert np.abs(found - fit(examples, settings).scores(examples)).max() > 0.01
 
 
 def test_only_the_ratio_of_view_weights_counts(make_base: MakeBase) -> None:

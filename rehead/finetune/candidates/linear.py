@@ -1,17 +1,21 @@
 """A linear classifier on the views of a document, the base frozen: what labels are best spent on.
 
-Which views count, how much each, and how strongly they are regularised is found by cross-validation. The search begins
-with a few combinations, the plain classifier on words and character n-grams among them, and then changes one view's
-weight at a time. With few labels accuracy is too coarse to compare settings by: see `rehead.finetune.losses`. With
-balanced classes the loss is balanced too; otherwise the settings that undo the balancing would win.
+Which views count, how much each, and how strongly they are regularised is found by cross-validation, the plain
+classifier on words and character n-grams always among the settings. With few labels accuracy is too coarse to compare
+settings by: see `rehead.finetune.losses`. With balanced classes the loss is balanced too; otherwise the settings that
+undo the balancing would win. There are two ways, each where it was better on text that was held out
+(docs/experiments/any-text.md):
 
-With up to `SEARCHED` examples every setting is judged on all of them, at the cost of one matrix inverse
-(`rehead.finetune.ridge`). The best combinations are then fitted by log loss, too (`rehead.finetune.softmax`). With many
-classes, or few examples of each, that is better by 1 to 7 points, which folds with one example of a class cannot tell:
-there it is taken without asking them.
-
-With more examples, words and characters alone are compared with more and less weight for vectors beside them, on a
-held-out tenth: the more labels there are, the more the exact words count.
+- Hinge loss with naive-Bayes scaling (`rehead.finetune.naive_bayes`), from `HINGED` examples of few classes on: a
+  handful of combinations. Up to `SEARCHED` examples, folds can seldom tell them apart, so the one that is best over all
+  kinds of text is taken unless another is better by a standard error; with more, the best two are averaged. If
+  multilabel, what was chosen is then fitted to two thirds of the examples at a time: a threshold for a rare label needs
+  the out-of-fold scores of all of its examples.
+- Ridge regression (`rehead.finetune.ridge`), with fewer examples, many classes, several labels, balanced classes or
+  brought bases: a search that begins with a few combinations of views, then changes one view's weight at a time. Every
+  setting is judged on all examples, at the cost of one matrix inverse. The best combinations are then fitted by log
+  loss, too (`rehead.finetune.softmax`). With many classes, or few examples of each, that is better by 1 to 7 points,
+  which folds with one example of a class cannot tell: there it is taken without asking them.
 
 Where a base has layers, hidden states compete with the n-gram vectors under them, which win unless the layers gain by
 more than a standard error: what layers learn by predicting words separates documents less well, so far
@@ -20,11 +24,12 @@ more than a standard error: what layers learn by predicting words separates docu
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
+import torch
 
 from rehead.finetune.build import build_linear, check_length
 from rehead.finetune.calibration import find_temperature
@@ -39,10 +44,10 @@ from rehead.finetune.linear import (
     mean_classifier,
     regression_targets,
 )
-from rehead.finetune.logistic import one_thread
 from rehead.finetune.losses import selection_losses
 from rehead.finetune.ridge import BIAS, out_of_fold
 from rehead.finetune.softmax import fit_softmax
+from rehead.finetune.splits import folds as stratified_folds
 from rehead.model.config import NeuralView
 from rehead.runs.run import Run
 from rehead.views.neural import neural_view
@@ -59,14 +64,21 @@ START: Settings = {"power": 2.0, "alpha": 1.0}
 TEMPERATURE = 0.2  # where nothing can be cross-validated: what is found elsewhere is 0.1 to 0.3, mostly
 STEP = 3.0  # factor by which the weight of a view is changed
 ROUNDS = 2  # of changing one view's weight after the other
-MANY_ALPHAS = (0.5, 0.2, 1.0)  # with many examples
-BESIDE = (0.0, 0.2, 1.0)  # weight of each dense view with many examples; each sparse one has 1
+# By hinge loss: the alphas, up to SEARCHED examples and beyond; and pairs of the weight of each dense view, where each
+# sparse one has 1, and the power of naive-Bayes scaling: words and characters alone, and the usual one, are among them.
+HINGE_ALPHAS = ((0.1, 0.3, 1.0), (0.3, 0.1, 1.0))
+BESIDE = ((0.0, 0.0), (0.0, 0.5), (0.3, 0.5), (1.0, 0.5), (3.0, 0.5))
+USUAL = BESIDE.index((1.0, 0.5))
+LESS = 0.2  # weight of each own dense view beside brought ones
+THRESHOLD_FOLDS = 3
 MANY_CLASSES, FEW_FOLDS = 20, 5  # with so many classes, or fewer examples of most: fitted by log loss alone
+HINGED = 80  # examples of few classes, from which on hinge loss is better than the best of many ridge regressions
+HINGE_FOLDS = (10, 3)  # to judge by, with few examples and with many
 COMBINATIONS = 2  # of views that are fitted by log loss
 LOG_LOSS_ALPHAS = (0.03, 0.1, 0.3)
 BROUGHT = (1.0, 3.0)  # weight of each base that others pretrained, beside less of the own ones
 AVERAGED = (40, 6)  # settings, at most: with few examples, and with many
-SMALL = 600  # examples, below which a second thread of BLAS costs more than it gains
+SMALL = 600  # examples, from which on fewer settings are tried
 NEURAL = get_args(NeuralView)
 
 
@@ -112,34 +124,65 @@ def search_views(task: Task, name: str | None, *, beside: bool) -> Candidate:
         chosen = [_candidate(task, examples, even, np.full((len(examples), classes), np.nan))]
         note = "fewer than two classes have two different texts: nothing could be cross-validated"
     else:
-        with one_thread() if len(examples) < SMALL else contextlib.nullcontext():
-            chosen = search(task, examples)
-        many = len(examples) > SEARCHED
-        how = "on a held-out tenth" if many else f"by {len(task.folds)}-fold cross-validation"
+        chosen = search(task, examples)
+        how = f"by cross-validation on {len(_judges(task, examples))} of {len(task.folds)} folds"
+        if len(task.folds) == 1:
+            how = "on a held-out tenth"
+        elif few(task, examples):
+            how = f"by {len(task.folds)}-fold cross-validation"
         others = f", averaged with {len(chosen) - 1} that are as good" if len(chosen) > 1 else ""
         note = f"settings chosen {how}: {describe_settings(chosen[0].settings[0])}{others}"
+        if len(task.folds) == 1 and examples.multilabel:
+            chosen = [_refolded(task, examples, each.settings[0]) for each in chosen]
     return average(task, chosen, [note])
 
 
 def search(task: Task, examples: Examples) -> list[Candidate]:
-    """Search for the settings of few examples; compare a few combinations of views with many."""
-    if len(examples) <= SEARCHED:
+    """Search for settings: the candidates that are to be averaged, the best first."""
+    if few(task, examples):
         return equally_good(Search(task, examples).run())[: AVERAGED[len(examples) >= SMALL]]
+    return compare_combinations(task, examples)
+
+
+def compare_combinations(task: Task, examples: Examples) -> list[Candidate]:
+    """Compare a few combinations of views by hinge loss: the usual one, if it is as good as any, or the best two."""
     sparse = {view.name: 1.0 for view in examples.views if view.sparse}
     dense = [view.name for view in examples.views if not view.sparse]
-    weights = [{**sparse, **dict.fromkeys(dense, each)} for each in BESIDE] if sparse else [dict.fromkeys(dense, 1.0)]
-    first, *others = MANY_ALPHAS
-    tried = [_held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in weights]
+    first, *others = HINGE_ALPHAS[len(examples) > SEARCHED]
+
+    def attempt(settings: Settings) -> Candidate:
+        return _fitted_to(task, examples, {**START, "alpha": first, "hinge": 1.0, **settings}, _judges(task, examples))
+
+    weights: list[dict[str, float]] = [dict.fromkeys(dense, 1.0)]
+    if sparse:
+        weights = [{**sparse, **dict.fromkeys(dense, each), "naive_bayes": power} for each, power in BESIDE]
+    tried = [attempt(each) for each in weights]
     if brought := {view.name for view in task.brought_views}:  # each view alone, and more of what is brought
-        others_beside = {**sparse, **dict.fromkeys((name for name in dense if name not in brought), BESIDE[1])}
-        more = [{**others_beside, **dict.fromkeys(brought, each), "power": 1.0} for each in BROUGHT]
-        alone = [{view.name: 1.0} for view in examples.views]
-        tried += [
-            _held_out(task, examples, {**START, **each, "alpha": first, "hinge": 1.0}) for each in (*more, *alone)
-        ]
+        own = {**sparse, **dict.fromkeys((name for name in dense if name not in brought), LESS)}
+        scaled = {"power": 1.0, "naive_bayes": 0.5}
+        tried += [attempt({**own, **dict.fromkeys(brought, each), **scaled}) for each in BROUGHT]
+        tried += [attempt({view.name: 1.0}) for view in examples.views]
     chosen = min(tried, key=lambda each: each.loss).settings[0]
-    tried += [_held_out(task, examples, {**chosen, "alpha": alpha}) for alpha in others]
-    return equally_good(tried)[:2]
+    good = equally_good([*tried, *(attempt({**chosen, "alpha": alpha}) for alpha in others)])
+    if len(examples) <= SEARCHED and any(each is tried[USUAL] for each in good):
+        return [tried[USUAL]]
+    return good[:2]
+
+
+def _judges(task: Task, examples: Examples) -> Folds:
+    """The folds that settings are compared on."""
+    if few(task, examples):
+        return task.folds
+    return task.folds[: HINGE_FOLDS[len(examples) >= SMALL]]
+
+
+def few(task: Task, examples: Examples) -> bool:
+    """Tell whether settings are searched for by ridge regression, rather than compared by hinge loss."""
+    if len(examples) > SEARCHED:
+        return False
+    sparse = any(view.sparse for view in examples.views)
+    enough = len(examples) >= HINGED and examples.classes < MANY_CLASSES and len(task.folds) >= FEW_FOLDS
+    return examples.multilabel or task.balanced or bool(task.brought_views) or not (sparse and enough)
 
 
 class Search:
@@ -206,8 +249,11 @@ class Search:
         if not new:
             return
         combined = np.sum([fixed[view.name] * self._kernel(view, power) for view in views], axis=0)
-        for alpha in new:
-            scores = out_of_fold(combined, self.targets, self.task.folds, alpha, self.weights)
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # BLAS has one thread here
+            found = pool.map(
+                lambda alpha: out_of_fold(combined, self.targets, self.task.folds, alpha, self.weights), new
+            )
+        for alpha, scores in zip(new, found, strict=True):
             complete = {**fixed, "alpha": alpha}
             key = tuple(sorted(complete.items()))
             self.tried[key] = judged(self.task, self.examples, complete, scores, self.prior)
@@ -260,13 +306,20 @@ def judged(task: Task, examples: Examples, settings: Settings, scores: Floats, p
     return task.tried[-1]
 
 
-def _held_out(task: Task, examples: Examples, settings: Settings) -> Candidate:
-    """Judge settings by the examples that are held out when all are used."""
-    [(inside, outside)] = task.folds
-    part = examples.take(inside)
+def _fitted_to(task: Task, examples: Examples, settings: Settings, folds: Folds) -> Candidate:
+    """Judge settings by the held-out examples of some folds, fitting each; the hinge loss has its own bias."""
     scores = np.full((len(examples), examples.classes), np.nan)
-    scores[outside] = fit(part, {**settings, "temperature": 1.0}).scores(examples.take(outside))
-    return judged(task, examples, settings, scores, np.zeros(examples.classes))  # the hinge loss has its own bias
+    for inside, outside in folds:
+        scores[outside] = fit(examples.take(inside), {**settings, "temperature": 1.0}).scores(examples.take(outside))
+    return judged(task, examples, settings, scores, np.zeros(examples.classes))
+
+
+def _refolded(task: Task, examples: Examples, settings: Settings) -> Candidate:
+    """Make a candidate of settings that were chosen already, with out-of-fold scores of all examples."""
+    scores = np.full((len(examples), examples.classes), np.nan)
+    for inside, outside in stratified_folds(task.train, THRESHOLD_FOLDS, task.options.seed):
+        scores[outside] = fit(examples.take(inside), settings).scores(examples.take(outside))
+    return _candidate(task, examples, settings, scores)
 
 
 def equally_good(tried: Sequence[Candidate]) -> list[Candidate]:

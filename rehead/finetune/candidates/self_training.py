@@ -28,7 +28,8 @@ from rehead.finetune.calibration import calibrated_losses, probabilities
 from rehead.finetune.candidates.candidate import Candidate, Task, affordable, sample
 from rehead.finetune.examples import Examples, read_unlabelled
 from rehead.finetune.linear import LinearClassifier, mean_classifier, regression_targets
-from rehead.finetune.ridge import Block, Features, solve
+from rehead.finetune.naive_bayes import uneven_scale
+from rehead.finetune.ridge import Features, solve
 from rehead.runs.run import Run
 from rehead.views.view import View
 
@@ -120,7 +121,8 @@ class StudentTrainer:
         for _ in range(ROUNDS):
             soft = regression_of(sharpened(scores, prior, multilabel=multilabel), prior, multilabel=multilabel)
             goal = np.concatenate((labels, soft))
-            scale = uneven_scale(self.block, self.widths, goal, weights)
+            uneven = uneven_scale(self.block, self.widths, goal, weights)
+            scale = torch.from_numpy(np.append(uneven, 1.0)).float()[:, None]  # the constant stays as it is
             solved = self._solve(scale, goal, weights, solved)
             made = [scale * each for each in solved]  # weights of the features as they are: (W + 1, K)
             for each in made:
@@ -163,30 +165,6 @@ class StudentTrainer:
                 own[view.name] = np.zeros((self.examples.classes, view.columns))
         ordered = {view.name: own[view.name] for view in self.examples.views}
         return LinearClassifier(ordered, columns, np.zeros(self.examples.classes))
-
-
-def uneven_scale(block: Block, widths: Sequence[int], targets: Floats, weights: Floats) -> torch.Tensor:
-    """Measure how unevenly each feature occurs in the classes: (W + 1, 1), the last for the constant.
-
-    As naive Bayes does, by the logarithm of the ratio of a feature's shares in a class and in all others, in root mean
-    square over the classes; documents belong to classes by as much as the targets say. Views have `widths` columns; in
-    each, the mean square over all occurrences is 1.
-    """
-    low, high = targets[weights > 0].min(0), targets[weights > 0].max(0)
-    inside = weights[:, None] * (targets - low) / np.maximum(high - low, 1e-12)  # (N, K)
-    counted = block.occurrences(torch.from_numpy(np.column_stack((inside, weights))).float()).double().numpy() + 1
-    found, total = counted[:, :-1], counted[:, -1:]  # (W, K), (W, 1)
-    others = np.maximum(total + 1 - found, 1e-6)
-    spread = block.squares(torch.ones(len(weights))).double().numpy()  # of all occurrences
-    scale, begin = np.ones(len(found) + 1), 0
-    for width in widths:
-        some = slice(begin, begin + width)
-        ratio = np.log(found[some] / found[some].sum(0)) - np.log(others[some] / others[some].sum(0))
-        square = (ratio**2).mean(1)
-        mean = float((spread[some] * square).sum() / max(spread[some].sum(), 1e-12))
-        scale[some] = np.sqrt(square / max(mean, 1e-24))
-        begin += width
-    return torch.from_numpy(scale).float()[:, None]
 
 
 def sharpened(scores: Floats, prior: Floats, *, multilabel: bool) -> Floats:

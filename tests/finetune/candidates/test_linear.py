@@ -393,15 +393,15 @@ def test_of_many_examples_few_combinations_are_tried(make_base: MakeBase, monkey
     data = misleading(reviews(120))
     task = make_task(make_base(), data)
     judged: list[Candidate] = []
-    plain = search._held_out
+    plain = search._fitted_to
 
     def remember(*given: Any) -> Candidate:
         judged.append(plain(*given))
         return judged[-1]
 
-    monkeypatch.setattr(search, "_held_out", remember)
+    monkeypatch.setattr(search, "_fitted_to", remember)
     found = search.propose(task, None)
-    assert len(judged) == len(search.BESIDE) + len(search.MANY_ALPHAS) - 1
+    assert len(judged) == len(search.BESIDE) + len(search.HINGE_ALPHAS[1]) - 1
     assert not {"bag", "lsa"} & {name for name, weight in judged[0].settings[0].items() if weight}  # the plain one
     best = min(judged, key=lambda each: each.loss)
     assert found.settings[0] == best.settings[0]
@@ -411,9 +411,68 @@ def test_of_many_examples_few_combinations_are_tried(make_base: MakeBase, monkey
     monkeypatch.setattr(search, "find_temperature", lambda *_, **__: 1.0)
     settings = best.settings[0]
     one, two = (
-        plain(task, dataclasses.replace(found.examples, truth=each), settings).logits for each in (task.truth, truth)
+        plain(task, dataclasses.replace(found.examples, truth=each), settings, task.folds).logits
+        for each in (task.truth, truth)
     )
     np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("better", [False, True])
+def test_the_usual_combination_is_kept_unless_another_is_better(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    """By more than a standard error, on the same held-out examples; the plain words and characters are compared too."""
+    task = make_task(make_base(), reviews(search.HINGED))
+    plain, judged = search._fitted_to, []
+
+    def fitted_to(*given: Any) -> Candidate:
+        made = plain(*given)
+        usual = made.settings[0]["bag"] == 1.0 and made.settings[0]["alpha"] == search.HINGE_ALPHAS[0][0]
+        sure = 4.0 if better and not usual else 0.1
+        made.logits = np.where(np.eye(2)[task.truth] > 0, sure, -sure)
+        judged.append(made)
+        return made
+
+    monkeypatch.setattr(search, "_fitted_to", fitted_to)
+    found = search.propose(task, None)
+    assert found.settings[0]["hinge"] == 1.0
+    assert (found.settings[0]["bag"] == 1.0) == (not better)
+    assert len(found.settings) == (2 if better else 1)
+    assert used(judged[0].settings[0]) == {"words", "characters", "hinge"}
+    assert not judged[0].settings[0]["naive_bayes"]
+
+
+def test_what_is_searched_for_by_ridge_regression(make_base: MakeBase) -> None:
+    """Few examples, many classes, several labels, balanced classes, or vectors alone; else by hinge loss."""
+
+    def by_ridge(data: LabelledData, **options: Any) -> bool:
+        found = search.propose(make_task(make_base(), data, **options), None)
+        assert len({each.get("hinge", 0.0) for each in found.settings}) == 1
+        return not found.settings[0].get("hinge")
+
+    assert not by_ridge(reviews(search.HINGED))
+    assert by_ridge(reviews(search.HINGED - 2))
+    assert by_ridge(reviews(search.HINGED), class_weight="balanced")
+    assert by_ridge(reviews(search.HINGED), freeze="base")
+    assert by_ridge(multilabel(search.HINGED))
+    assert by_ridge(classes_of(*[4] * search.MANY_CLASSES))
+
+
+@pytest.mark.usefixtures("quick_search")
+def test_many_multilabel_examples_are_all_scored_out_of_fold(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thresholds of rare labels are tuned on all of their examples, not on the held-out tenth."""
+    for module in ("candidate.SEARCHED", "linear.SEARCHED"):
+        monkeypatch.setattr(f"rehead.finetune.candidates.{module}", 40)
+    data = multilabel(60)
+    task = make_task(make_base(), data)
+    found = search.propose(task, None)
+    assert len(task.folds) == 1
+    assert not np.isnan(found.logits).any()
+    for inside, outside in folds(data, search.THRESHOLD_FOLDS, task.options.seed):
+        expected = found.fit(found.examples.take(inside)).scores(found.examples.take(outside))
+        np.testing.assert_allclose(found.logits[outside], expected, atol=1e-5)
 
 
 @pytest.mark.usefixtures("quick_search")

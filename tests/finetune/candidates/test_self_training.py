@@ -32,6 +32,7 @@ from rehead.finetune.ridge import BIAS
 from rehead.runs.scoring import class_logits
 from rehead.text.documents import LabelledData
 from tests.finetune.conftest import MakeBase
+from tests.finetune.naive_bayes_reference import unevenness
 from tests.finetune.sets import misleading, multilabel, reviews
 
 pytestmark = pytest.mark.usefixtures("quick_search")
@@ -53,18 +54,6 @@ def propose(task: Task, best: Candidate) -> Candidate:
 
 def trainer_of(examples: Examples, unlabelled: Examples) -> StudentTrainer:
     return StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
-
-
-def unevenness(table: Any, targets: Any, weights: Any) -> Any:
-    """The log-count ratio of naive Bayes of each column, in root mean square over the classes; written out."""
-    member = (targets - targets.min(0)) / np.maximum(targets.max(0) - targets.min(0), 1e-12)
-    squares = []
-    for label in range(targets.shape[1]):
-        inside = 1 + ((table > 0) * (weights * member[:, label])[:, None]).sum(0)
-        outside = 1 + ((table > 0) * (weights * (1 - member[:, label]))[:, None]).sum(0)
-        squares.append((np.log(inside / inside.sum()) - np.log(outside / outside.sum())) ** 2)
-    scale = np.sqrt(np.mean(squares, axis=0))
-    return scale / np.sqrt((table**2 * scale**2).sum() / (table**2).sum())
 
 
 def students_written_out(examples: Examples, unlabelled: Examples, known: Any, soft: Any, wanted: Any) -> list[Any]:
