@@ -6,16 +6,16 @@ settings by: see `rehead.finetune.losses`. With balanced classes the loss is bal
 undo the balancing would win. There are two ways, each where it was better on text that was held out
 (docs/experiments/any-text.md):
 
-- Hinge loss with naive-Bayes scaling (`rehead.finetune.naive_bayes`), from `HINGED` examples of few classes on: a
-  handful of combinations. Up to `SEARCHED` examples, folds can seldom tell them apart, so the one that is best over all
-  kinds of text is taken unless another is better by a standard error; with more, the best two are averaged. If
-  multilabel, what was chosen is then fitted to two thirds of the examples at a time: a threshold for a rare label needs
-  the out-of-fold scores of all of its examples.
-- Ridge regression (`rehead.finetune.ridge`), with fewer examples, many classes, several labels, balanced classes or
-  brought bases: a search that begins with a few combinations of views, then changes one view's weight at a time. Every
-  setting is judged on all examples, at the cost of one matrix inverse. The best combinations are then fitted by log
-  loss, too (`rehead.finetune.softmax`). With many classes, or few examples of each, that is better by 1 to 7 points,
-  which folds with one example of a class cannot tell: there it is taken without asking them.
+- Hinge loss with naive-Bayes scaling (`rehead.finetune.naive_bayes`), from `HINGED` examples on, unless there are many
+  classes: a handful of combinations. Up to `SEARCHED` examples, folds can seldom tell them apart, so the one that is
+  best over all kinds of text is taken unless another is better by a standard error; with more, the best two are
+  averaged. If multilabel, what was chosen is then fitted to two thirds of the examples at a time: a threshold for a
+  rare label needs the out-of-fold scores of all of its examples.
+- Ridge regression (`rehead.finetune.ridge`), with fewer examples, many classes, balanced classes or brought bases: a
+  search that begins with a few combinations of views, then changes one view's weight at a time. Every setting is judged
+  on all examples, at the cost of one matrix inverse. The best combinations are then fitted by log loss, too
+  (`rehead.finetune.softmax`). With many classes, or few examples of each, that is better by 1 to 7 points, which folds
+  with one example of a class cannot tell: there it is taken without asking them.
 
 Where a base has layers, hidden states compete with the n-gram vectors under them, which win unless the layers gain by
 more than a standard error: what layers learn by predicting words separates documents less well, so far
@@ -181,8 +181,8 @@ def few(task: Task, examples: Examples) -> bool:
     if len(examples) > SEARCHED:
         return False
     sparse = any(view.sparse for view in examples.views)
-    enough = len(examples) >= HINGED and examples.classes < MANY_CLASSES and len(task.folds) >= FEW_FOLDS
-    return examples.multilabel or task.balanced or bool(task.brought_views) or not (sparse and enough)
+    easy = examples.multilabel or (examples.classes < MANY_CLASSES and len(task.folds) >= FEW_FOLDS)
+    return task.balanced or bool(task.brought_views) or not (sparse and easy and len(examples) >= HINGED)
 
 
 class Search:

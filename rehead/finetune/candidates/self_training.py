@@ -45,7 +45,7 @@ STEPS = (8, 4)  # of conjugate gradients, from nothing and from a similar studen
 ROUNDS = 2
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the student's scores beside the teacher's
 MARGIN = -0.5  # standard errors by which it may seem worse: it helped on every kind of text
-MANY, FOLDS = 400, (10, 2)  # folds to judge by, with few examples and with many
+MANY, FOLDS = 400, (5, 2)  # folds to judge by, with few examples and with many; if multilabel, as with few
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
@@ -66,7 +66,7 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
     some = sample(new, count, task.options.seed)
     unlabelled = read_unlabelled(task.base, examples, some, quiet=task.quiet)
-    folds = task.folds[: FOLDS[len(examples) >= MANY]]
+    folds = task.folds[: FOLDS[len(examples) >= MANY and not examples.multilabel]]
     trainer = StudentTrainer(examples, unlabelled, [view for view in examples.views if view.sparse])
     taught = {share: np.full((len(examples), examples.classes), np.nan) for share in SHARES}
     for inside, outside in folds:

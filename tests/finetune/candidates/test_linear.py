@@ -443,7 +443,7 @@ def test_the_usual_combination_is_kept_unless_another_is_better(
 
 
 def test_what_is_searched_for_by_ridge_regression(make_base: MakeBase) -> None:
-    """Few examples, many classes, several labels, balanced classes, or vectors alone; else by hinge loss."""
+    """Few examples, many classes, balanced classes, or vectors alone; else by hinge loss."""
 
     def by_ridge(data: LabelledData, **options: Any) -> bool:
         found = search.propose(make_task(make_base(), data, **options), None)
@@ -454,7 +454,8 @@ def test_what_is_searched_for_by_ridge_regression(make_base: MakeBase) -> None:
     assert by_ridge(reviews(search.HINGED - 2))
     assert by_ridge(reviews(search.HINGED), class_weight="balanced")
     assert by_ridge(reviews(search.HINGED), freeze="base")
-    assert by_ridge(multilabel(search.HINGED))
+    assert not by_ridge(multilabel(search.HINGED))
+    assert by_ridge(multilabel(search.HINGED - 2))
     assert by_ridge(classes_of(*[4] * search.MANY_CLASSES))
 
 
