@@ -8,8 +8,8 @@ are read here first:
 - a page may become `MAX_GROWTH` times as large as it is in the file, plus `FREE_GROWTH`; so may a list of values;
 - `Pages.rows` is how many rows can be decoded at once: each may be as long as the longest page.
 
-What reading takes is then bounded by the size of the file, whatever it holds. The headers are Thrift (compact protocol),
-which pyarrow does not give access to. A page has about a megabyte, so there are few: 25 ms for a gigabyte.
+What reading takes is then bounded by the size of the file, whatever it holds. The headers are Thrift (compact
+protocol), which pyarrow does not give access to. A page has about a megabyte, so there are few of them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ import rehead
 from rehead.cli import main
 from rehead.text.datasets import DatasetSplits, load_dataset
 from rehead.text.documents import LabelledData
-from rehead.text.export import write_splits
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
 from tests.faults import faulty_disk, on
