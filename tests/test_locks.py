@@ -143,6 +143,15 @@ def test_a_mount_point_is_locked_inside(tmp_path: Path, monkeypatch: pytest.Monk
         assert [each.name for each in tmp_path.iterdir()] == [SUFFIX]
 
 
+def test_a_directory_in_one_that_cannot_be_written_is_locked_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with locked(tmp_path / "run"):
+        assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")] == ["run", f"run/{SUFFIX}"]
+
+
 def test_a_place_that_cannot_be_locked_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file" / "run", tmp_path / ("x" * 300)):

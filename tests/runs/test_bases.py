@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,21 @@ def test_runs_without_a_base_cannot_be_started_from(tmp_path: Path) -> None:
     made.model.brought = {}
     with pytest.raises(UserError, match="no base"):
         open_bases([save(made, tmp_path / "words")])
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["/", "/dev", "/dev/zero", "..", "", "\0", "\ud800", "\x1b[2J", "x" * 5000, "/proc/self/fd", "fifo"],
+    ids=["root", "devices", "a device", "above", "empty", "NUL", "half a pair", "escape", "long", "open files", "fifo"],
+)
+def test_a_link_to_anywhere_is_refused_in_one_line(saved: Path, link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linked base is the one path out of a run: where it leads, there must be a base with the digests of the run."""
+    monkeypatch.chdir(saved.parent)
+    (saved.parent / "fifo").mkdir()
+    os.mkfifo(saved.parent / "fifo" / "config.json")
+    fields = read_checksummed_json(saved / "config.json")
+    fields["brought"]["encoder:tiny"]["link"] = link
+    write_checksummed_json(saved / "config.json", fields)
+    with pytest.raises(DamagedError) as refused:
+        load(saved)
+    assert "\n" not in str(refused.value)

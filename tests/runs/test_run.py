@@ -12,6 +12,7 @@ import torch
 
 import rehead
 from rehead.errors import ConfigError, DamagedError, UserError
+from rehead.locks import locked
 from rehead.model import LanguageModel
 from rehead.runs.run import Run, load, save
 from rehead.runs.scoring import class_logits
@@ -57,6 +58,13 @@ def test_every_head_survives(head: LanguageModel | None, tmp_path: Path) -> None
     for (name, ours), (other, theirs) in zip(model.state_dict().items(), back.model.state_dict().items(), strict=True):
         assert name == other
         assert torch.equal(ours, theirs)
+
+
+def test_a_run_that_another_process_writes_is_not_replaced(tmp_path: Path) -> None:
+    run = Run(alive(miniature("bag")))
+    save(run, tmp_path / "run")
+    with locked(tmp_path / "run"), pytest.raises(UserError, match="is being written by"):
+        save(run, tmp_path / "run", overwrite=True)
 
 
 def test_a_loaded_model_can_be_reheaded_and_trained(tmp_path: Path) -> None:

@@ -8,21 +8,25 @@ import os
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import DamagedError
+from rehead.model.model import Model
+from rehead.runs import weights as weights_module
 from rehead.runs.run import Run, load
 from rehead.runs.run import save as save_run
 from rehead.runs.scoring import class_logits
-from rehead.runs.weights import pack, packed_names, read_weights, unpack
+from rehead.runs.weights import LEVELS, STEPS, VALUES, pack, packed_names, read_weights, unpack
+from tests.model.conftest import miniature
 from tests.use.text_classifiers import TEXTS, text_classifier
 
 WORDS = "head.views.words.weight"
@@ -216,3 +220,91 @@ def test_a_small_file_cannot_become_a_large_matrix(tmp_path: Path) -> None:
 def resident() -> int:
     line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmRSS"))
     return 1024 * int(line.split()[1])
+
+
+def test_a_base_stores_the_n_grams_that_it_has(tmp_path: Path) -> None:
+    model = Model(miniature("bag")).eval()
+    assert model.base.ngrams is not None
+    counts = torch.zeros(len(model.base.ngrams.rows), dtype=torch.int64)
+    counts[:3] = 5
+    assert model.base.ngrams.choose_rows(counts) == 3
+    model.base.ngrams.weight.data[1:4] = torch.randn(3, model.config.nhid)
+    path = save_run(Run(model), tmp_path / "run")
+    assert len(load_file(path / "model.safetensors")["base.ngrams.weight.values"]) == 3
+    back = load(path).model
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name
+
+
+def test_what_could_not_be_loaded_is_stored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix that is larger than the rest of the file allows is refused when it is loaded."""
+    weight = torch.zeros(1000, 10)
+    weight[3] = 1
+    assert "w" not in pack({"w": weight}, ["w"])
+    monkeypatch.setattr(weights_module, "FREE_GROWTH", 0)
+    assert torch.equal(pack({"w": weight}, ["w"])["w"], weight)
+
+
+# Many classes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every matrix for a large one."""
+    monkeypatch.setattr(weights_module, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("large")
+def test_large_matrices_are_stored_in_half_the_bytes_and_answer_the_same(path: Path, tmp_path: Path) -> None:
+    run = load(path)
+    small = load(save_run(run, tmp_path / "small"))
+    stored = load_file(tmp_path / "small" / "model.safetensors")
+    assert stored[WORDS + VALUES].dtype == torch.int16
+    weight, found = (each.model.state_dict()[WORDS] for each in (run, small))
+    assert ((weight - found).abs() <= weight.abs().amax(1, keepdim=True) / (2 * LEVELS) * 1.001).all()
+    assert torch.equal(found[~weight.any(1)], weight[~weight.any(1)]), "rows without weight stay so"
+    assert np.abs(class_logits(small, TEXTS) - class_logits(run, TEXTS)).max() < 1e-3
+    again = load(save_run(small, tmp_path / "again"))
+    assert torch.allclose(again.model.state_dict()[WORDS], found, rtol=1e-6, atol=0), "saving twice loses nothing more"
+
+
+@pytest.mark.usefixtures("large")
+@given(exponents=st.lists(st.integers(-45, 38), min_size=1, max_size=6), seed=st.integers(0, 99))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_weights_of_any_size_keep_theirs(exponents: list[int], seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    weight = torch.from_numpy((draw.uniform(-1, 1, (len(exponents), 7)).T * 10.0 ** np.array(exponents)).T).float()
+    packed = pack({"w": weight.clone()}, ["w"], short=["w"])
+    found = torch.zeros_like(weight)
+    found[packed["w.rows"].long()] = packed["w" + VALUES] * packed["w" + STEPS][:, None]
+    assert found.isfinite().all()
+    bound = weight.abs().amax(1, keepdim=True) / (2 * LEVELS) * 1.001 + torch.finfo(torch.float32).tiny
+    assert ((weight - found).abs() <= bound).all()
+
+
+def forge_large(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> Path:
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors")
+    return sign(path)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop(WORDS + STEPS), "Expected F32"),
+        (lambda t: t.update({WORDS + VALUES: t[WORDS + VALUES].float()}), "Expected I16"),
+        (lambda t: t.update({WORDS + STEPS: t[WORDS + STEPS][:-1]}), "has the shape"),
+        (lambda t: t[WORDS + STEPS].fill_(1e37), "infinite weights"),
+        (lambda t: t[WORDS + STEPS].fill_(float("nan")), "NaN or infinity"),
+        (lambda t: t.update({"head.bias": t["head.bias"].short()}), "Expected F32"),
+    ],
+    ids=["no steps", "values in 32 bits", "a step too few", "huge steps", "steps that are no numbers", "a short bias"],
+)
+def test_forged_steps_are_refused(
+    change: Callable[[dict[str, torch.Tensor]], object], said: str, path: Path, tmp_path: Path
+) -> None:
+    small = save_run(load(path), tmp_path / "small")
+    with pytest.raises(DamagedError, match=said):
+        load(forge_large(small, change))

@@ -15,7 +15,6 @@ import rehead
 from rehead.cli import main
 from rehead.text.datasets import DatasetSplits, load_dataset
 from rehead.text.documents import LabelledData
-from rehead.text.export import write_splits
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
 from tests.faults import faulty_disk, on
@@ -236,12 +235,13 @@ def test_an_unknown_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert "imdb" in capsys.readouterr().err
 
 
-def test_formulas_are_neutralised_on_request(files: Path) -> None:
+def test_formulas_are_neutralised_on_request(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = [("x.csv", 2), ("x.csv", 3)]
     data = LabelledData(["=cmd()", "fine"], [("@a",), ("-1",)], ["-1", "@a"], False, sources)
     splits = DatasetSplits(data, data, data, ["=text"], 0)
     for spreadsheet, expected in ((False, "=cmd(),@a\nfine,-1\n"), (True, "'=cmd(),'@a\nfine,-1\n")):
-        write_splits(splits, files / "out", overwrite=True, spreadsheet=spreadsheet)
+        monkeypatch.setattr("rehead.text.export.load_dataset", lambda *sizes: splits)
+        assert exported("--out", "out", "--overwrite", *(["--spreadsheet"] if spreadsheet else [])) == 0
         assert (files / "out" / "train.csv").read_text() == f"text,label\n{expected}"
         assert (files / "out" / "unlabelled.txt").read_text() == "=text\n"
 

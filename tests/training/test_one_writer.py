@@ -35,11 +35,14 @@ def test_a_second_run_does_not_disturb_the_first(
     out, release, log = tmp_path / "run", tmp_path / "go", tmp_path / "log"
     arguments = [*words(text, out), "--checkpoint-steps", "1"]
     child = fork(lambda: paused_at(3, release, arguments), log)
-    while not (out / "checkpoints" / "step-000003").exists():
-        time.sleep(0.01)
-    assert main([*arguments, more]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{out} is being written by process {child} on " in line
-    release.touch()
-    assert end_of(child) == 0, log.read_text()
+    try:
+        while not (out / "checkpoints" / "step-000003").exists():
+            time.sleep(0.01)
+        assert main([*arguments, more]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{out} is being written by process {child} on " in line
+    finally:
+        release.touch()
+        code = end_of(child)
+    assert code == 0, log.read_text()
     assert left(out) == straight(text, tmp_path / "straight")

@@ -125,6 +125,15 @@ def test_it_abstains_below_the_threshold(run: str, tmp_path: Path, capsys: pytes
     assert "'fair' is the name of a class" in capsys.readouterr().err
 
 
+def test_a_csv_for_a_spreadsheet(run: str, tmp_path: Path) -> None:
+    """Without the option, a text that looks like a formula is written as it was read."""
+    (tmp_path / "in.csv").write_text("id,text\n1,=cmd()\n")
+    command = ["predict", run, str(tmp_path / "in.csv"), "--out", str(tmp_path / "o.csv"), "--overwrite", "--quiet"]
+    for more, cell in (([], "=cmd()"), (["--spreadsheet"], "'=cmd()")):
+        assert main([*command, *more]) == 0
+        assert (tmp_path / "o.csv").read_text().splitlines()[1].startswith(f"1,{cell},")
+
+
 def test_several_labels(tmp_path: Path) -> None:
     multilabel = tiny_classifier(multilabel=True)
     multilabel.details["thresholds"] = [0.3, 0.5, 0.7]

@@ -148,6 +148,7 @@ def test_what_was_not_yet_read_may_be_repaired(interrupted: Callable[[], list[st
         (["--format", "jsonl"], "another format ('csv', now 'jsonl')"),
         (["--text-column", "text"], "another --text-column"),
         (["--skip-empty"], "another --skip-empty (False, now True)"),
+        (["--spreadsheet"], "another --spreadsheet (False, now True)"),
     ],
 )
 def test_going_on_needs_the_same_options(

@@ -3,9 +3,8 @@
     python -m tests.adversary.fuzz.files csv -runs=10000 tests/adversary/fuzz/corpus/csv
 
 The first argument names a target, the others are those of libFuzzer. A target takes bytes and passes them on as a file;
-anything but a result or a `UserError` of one line is a finding, and so is an input that takes ten seconds or a gigabyte
-(pyarrow believes the sizes of pages that a parquet file states, up to 2 GB each). The corpora hold a few small files of
-each kind. `test_fuzz_files.py` runs all targets.
+anything but a result or a `UserError` of one line is a finding; so is an input that takes ten seconds or a gigabyte.
+The corpora hold a few small files of each kind. `test_fuzz_files.py` runs all targets.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
-LIMITS = ["-timeout=10", "-max_len=32768", "-len_control=0", "-print_final_stats=1"]
-
-MEMORY = {"parquet": 6144}  # MB, where it is not 1,024
+LIMITS = ["-timeout=10", "-rss_limit_mb=1024", "-max_len=32768", "-len_control=0", "-print_final_stats=1"]
 
 
 def table_target(kind: str, folder: Path) -> Callable[[bytes], None]:
@@ -112,7 +109,7 @@ def main() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         target = TARGETS[sys.argv[1]](Path(folder))
-        atheris.Setup([sys.argv[0], *LIMITS, f"-rss_limit_mb={MEMORY.get(sys.argv[1], 1024)}", *sys.argv[2:]], target)
+        atheris.Setup([sys.argv[0], *LIMITS, *sys.argv[2:]], target)
         atheris.Fuzz()
 
 
