@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +15,8 @@ from rehead.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rehead.bases.pieces import Cutting
 
 
 class Engine(Protocol):
@@ -31,8 +33,8 @@ class Engine(Protocol):
     precision: str
     "Number format that it computes in: float32, unless the user asks for another."
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """Encode texts: (N, W). `progress` is called with the number of texts of each batch."""
+    def encode(self, texts: Sequence[str], how: Cutting = ...) -> NDArray[np.float32]:
+        """Encode texts: (N, W). Of a text that is too long, what `how` says is read: its beginning, by default."""
 
 
 @dataclass

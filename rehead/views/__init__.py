@@ -6,10 +6,11 @@ from rehead.errors import ConfigError
 from rehead.model.config import Classifier, ViewConfig
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
+from rehead.text.long_documents import LongRule
 from rehead.views.bag import BagView
 from rehead.views.brought import BroughtOptions, BroughtView
 from rehead.views.characters import CharactersView
-from rehead.views.encoder import EncoderView
+from rehead.views.encoder import EncoderOptions, EncoderView
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
 from rehead.views.static import StaticView
@@ -30,12 +31,15 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.kind].from_config(model, config)
 
 
-def brought_views(model: Model) -> list[BroughtView]:
-    """Make the views of the bases that others pretrained, one for each."""
+def brought_views(model: Model, *, long: LongRule | None = None) -> list[BroughtView]:
+    """Make the views of the bases that others pretrained, one for each; encoders cut long texts as `long` says."""
     found: list[BroughtView] = []
     for name, brought in model.brought.items():
-        view = EncoderView if brought.kind == "encoder" else StaticView
-        found.append(view(model, BroughtOptions(base=name.partition(":")[2])))
+        base = name.partition(":")[2]
+        if brought.kind == "encoder":
+            found.append(EncoderView(model, EncoderOptions(base=base, long=long or EncoderOptions.long)))
+        else:
+            found.append(StaticView(model, BroughtOptions(base=base)))
     return found
 
 
