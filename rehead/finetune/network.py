@@ -64,6 +64,10 @@ TIMED_LOOKS = 10  # at the validation part, where the budget is in minutes
 ENCODER_EPOCHS, ENCODER_READ = (3, 10), 2_500  # fewest and most epochs, between them about so many examples
 
 
+class NoTimeError(UserError):
+    """Training would take longer than there is time for."""
+
+
 def train_network(
     train: LabelledData,
     valid: LabelledData | None,
@@ -73,6 +77,7 @@ def train_network(
     options: FitOptions | None = None,
     keep_head: bool = False,
     whole: bool = False,
+    most_seconds: float | None = None,
     directory: Path | None = None,
     resume: bool = False,
     quiet: bool = True,
@@ -83,8 +88,9 @@ def train_network(
 
     `base` is a pretrained run, whose head is replaced (kept with `keep_head`, if it is a classifier of these classes).
     Without one, `like` gives shape and tokenizer, and the weights are random. `whole`: train on all examples to the
-    end, with nothing set aside, no best epoch and no calibration. `directory` receives checkpoints and metrics; without
-    one nothing is written.
+    end, with nothing set aside, no best epoch and no calibration. `most_seconds`: if a trial step says that an encoder
+    would take longer, read the examples less often, or raise `NoTimeError`. `directory` receives checkpoints and
+    metrics; without one nothing is written.
     """
     options = FitOptions() if options is None else options
     check_fit(options)
@@ -114,7 +120,16 @@ def train_network(
         notes.append(cut)
         say(cut)
     state, lines = _train(
-        objective, options, len(train), directory, whole=whole, resume=resume, quiet=quiet, say=say, world=world
+        objective,
+        options,
+        len(train),
+        directory,
+        whole=whole,
+        most_seconds=most_seconds,
+        resume=resume,
+        quiet=quiet,
+        say=say,
+        world=world,
     )
     objective.fold()
     network = objective.network
@@ -128,6 +143,7 @@ def train_network(
     run.details = describe_fit("gradient", options, given, examples, base) | {
         "freeze": objective.freeze,
         "steps": state.step,
+        "epochs": round(state.step / objective.steps_in_epoch(), 6),
         "best_step": state.best_step,
         "seconds": round(state.seconds, 1),
     }
@@ -286,6 +302,7 @@ def _train(
     directory: Path | None,
     *,
     whole: bool,
+    most_seconds: float | None,
     resume: bool,
     quiet: bool,
     say: Callable[[str], None],
@@ -303,24 +320,34 @@ def _train(
     phase = Phase(objective, budget, _rates(objective, options), patience)
     lines: list[dict[str, Any]] = []
     with join_world(options.device) if world is None else nullcontext(world) as joined:
-        _introduce(phase, settings, joined, say)
+        if isinstance(objective.network, EncoderNetwork):
+            seconds = time_step(objective, options.accumulate, options.accumulate * joined.size, joined.device)
+            objective.zero_grad(set_to_none=True)
+            phase = _shortened(phase, seconds, most_seconds)
+            say(_describe_training(objective, phase.budget, seconds, settings.validations))
         return _train_in(joined, phase, settings, directory, resume, quiet, say, lines)
 
 
-def _introduce(phase: Phase, options: FitOptions, world: World, say: Callable[[str], None]) -> None:
-    """Say what of an encoder is trained, and how long it will take, from the time of a trial step."""
-    objective = phase.objective
-    if not isinstance(objective, Classify) or not isinstance(objective.network, EncoderNetwork):
-        return
-    step = time_step(objective, options.accumulate, options.accumulate * world.size, world.device)
-    objective.zero_grad(set_to_none=True)
-    took = duration(expected_seconds(objective, phase.budget, step, options.validations))
+def _shortened(phase: Phase, step: float, most: float | None) -> Phase:
+    """Take as many steps as there is time for, a trial step having taken so many seconds; at least an epoch."""
+    if most is None or phase.budget.kind != "steps":
+        return phase
+    steps, epoch = int(most / max(step, 1e-9)), phase.objective.steps_in_epoch()
+    if steps < epoch:
+        raise NoTimeError(f"an epoch would take {duration(step * epoch)}, and there are {duration(most)} for it")
+    return dataclasses.replace(phase, budget=Budget("steps", min(steps, phase.budget.amount)))
+
+
+def _describe_training(objective: Classify, budget: Budget, step: float, validations: int) -> str:
+    """Say what of an encoder is trained, and how long that will take, a step taking so many seconds."""
+    took = duration(expected_seconds(objective, budget, step, validations))
     frozen = {id(each) for each in objective.idle()}
     network = objective.network
+    assert isinstance(network, EncoderNetwork)  # noqa: S101 (for the type checker)
     moving = sum(each.numel() for each in network.parameters() if id(each) not in frozen)
     every = sum(each.numel() for each in network.parameters())
     rates = "" if objective.layer_decay == 1 else f", each layer at {objective.layer_decay:g} of the rate above it"
-    say(f"fine-tuning {network.name}: {moving:,} of its {every:,} parameters for {phase.budget}, about {took}{rates}")
+    return f"fine-tuning {network.name}: {moving:,} of its {every:,} parameters for {budget}, about {took}{rates}"
 
 
 def _train_in(
