@@ -37,7 +37,7 @@ from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities
 from rehead.runs.starting import open_bases
-from rehead.text.datasets import load_dataset, to_labelled_data
+from rehead.text.datasets import load_dataset
 from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def read_set(path: Path) -> tuple[str, LabelledData, list[str]]:
     """Give the name of a set, its examples, and more unlabelled text."""
     if str(path) != "imdb":
         return path.name.split(".")[0], read(path), []
-    parts = load_dataset("imdb")
-    data = to_labelled_data("imdb", [*parts.train, *parts.valid])
-    return "imdb", data, [review.text for review in parts.unlabelled]
+    parts = load_dataset("imdb", train=2_000, valid=0)  # those of the default train and valid
+    return "imdb", parts.train, parts.unlabelled
 
 
 def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:

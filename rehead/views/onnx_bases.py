@@ -37,6 +37,11 @@ def exportable(view: BroughtView) -> PackedEncoder | StaticTable:
             f"this classifier reads {view.name}, which cannot be exported: only static tables and encoders of the BERT "
             "family (BERT, DistilBERT, RoBERTa, XLM-R, MPNet) can. Serve it instead: rehead serve."
         )
+    if view.cutting.rule != "head":
+        raise UserError(
+            f"this classifier reads {view.name} by --long {view.cutting.rule}, which cannot be exported: what is exported "
+            "reads the beginning of a text. Serve it instead (rehead serve), or fine-tune with --long head."
+        )
     return engine
 
 
