@@ -39,8 +39,8 @@ def exportable(view: BroughtView) -> PackedEncoder | StaticTable:
         )
     if view.cutting.rule != "head":
         raise UserError(
-            f"this classifier reads {view.name} by --long {view.cutting.rule}, which cannot be exported: what is exported "
-            "reads the beginning of a text. Serve it instead (rehead serve), or fine-tune with --long head."
+            f"this classifier reads {view.name} by --long {view.cutting.rule}, which cannot be exported: exports read "
+            "the beginning of a text. Serve it instead (rehead serve), or fine-tune with --long head."
         )
     return engine
 
