@@ -94,7 +94,9 @@ def _train(task: Task, name: str, train: LabelledData, epochs: float | None, sec
     model = Model(NO_BASE).eval()
     model.brought = {name: task.base.model.brought[name]}
     options = dataclasses.replace(task.options, freeze="none", epochs=epochs, minutes=None)
-    return train_network(train, None, base=Run(model), options=options, whole=True, most_seconds=seconds).run
+    return train_network(
+        train, None, base=Run(model), options=options, whole=True, most_seconds=seconds, quiet=task.quiet
+    ).run
 
 
 def beside(run: Run, tuned: Run, share: float, temperature: float) -> Run:
