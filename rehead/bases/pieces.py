@@ -14,14 +14,15 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
 from torch import Tensor
 
+from rehead.bases.tokens import pieces_around
 from rehead.errors import UserError
-from rehead.text.long_documents import LongRule, split_long
+from rehead.text.long_documents import LongRule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,15 +91,13 @@ class TextCutter:
         long = [place for place, each in enumerate(whole) if self.longest is not None and len(each) >= self.longest]
         if how.rule == "head" or not long:
             return TextPieces(np.arange(len(whole)), whole)
-        tokenizer, before, after = self._around
         given = [texts[place].strip() for place in long]
         given = [text.lower() for text in given] if self.lowercase else given
-        every = [each.ids for each in tokenizer.encode_batch_fast(given, add_special_tokens=False)]
-        limit = max(1, (self.longest or 0) - len(before) - len(after))
+        stated = self.stated(how)
+        every = self._around[0].encode_batch_fast(given, add_special_tokens=False)
         pieces = [[each] for each in whole]
-        for place, ids in zip(long, every, strict=True):
-            if len(ids) > limit:
-                pieces[place] = [[*before, *part, *after] for part in _cut_tokens(ids, limit, how)]
+        for place, bare in zip(long, every, strict=True):
+            pieces[place] = pieces_around(whole[place], bare.ids, stated)
         document = np.repeat(np.arange(len(pieces)), [len(each) for each in pieces])
         return TextPieces(document, [part for each in pieces for part in each])
 
@@ -118,6 +117,11 @@ class TextCutter:
         vectors = np.concatenate(found)[np.argsort(np.concatenate(order))]
         return pieces.means(vectors, len(texts))
 
+    def stated(self, how: Cutting) -> dict[str, Any]:
+        """State how long texts are cut, as `rehead.bases.tokens` and so exports take it."""
+        _, before, after = self._around
+        return {"longest": self.longest, "long": how.rule, "windows": how.most, "before": before, "after": after}
+
     @functools.cached_property
     def _around(self) -> tuple[tokenizers.Tokenizer, list[int], list[int]]:
         """A tokenizer that does not truncate, and what stands before and after the tokens of a piece."""
@@ -132,11 +136,3 @@ class TextCutter:
         before, after = special_tokens(copy)
         prompt = copy.encode(self.prompt, add_special_tokens=False).ids if self.prompt else []
         return copy, [*before, *prompt], after
-
-
-def _cut_tokens(ids: list[int], limit: int, how: Cutting) -> list[list[int]]:
-    """Cut the tokens of one text; of too many windows, those that are evenly spaced are read."""
-    found, tokens = split_long(np.array([len(ids)], np.int64), limit, how.rule), np.array(ids, np.int64)
-    count = len(found.document)
-    chosen = np.linspace(0, count - 1, min(count, how.most)).round().astype(int)
-    return [found.read(int(place), tokens).tolist() for place in chosen]

@@ -47,7 +47,7 @@ from rehead.training.optimizers import Rates
 from rehead.training.state import State
 from rehead.training.stopping import Stopped
 from rehead.views.encoded import EncodedTexts
-from rehead.views.encoder import EncoderOptions, EncoderView
+from rehead.views.encoder import EncoderOptions, EncoderView, usual_rule
 from rehead.views.layers import LayersView
 from rehead.views.neural import neural_view
 from rehead.views.view import DenseView
@@ -217,7 +217,8 @@ def _encoder_view(start: Run, options: FitOptions, *, keep_head: bool) -> Encode
     head = start.model.head_config
     if keep_head and isinstance(head, Classifier) and (config := head.view(name)) is not None:
         return EncoderView(start.model, from_dict(EncoderOptions, dict(config.options)), unit=config.unit)
-    stated = EncoderOptions(base=name.partition(":")[2], long=options.long or EncoderOptions.long)
+    long = options.long or usual_rule(start.model.brought[name], trained=True)
+    stated = EncoderOptions(base=name.partition(":")[2], long=long)
     return EncoderView(start.model, stated, unit=False)
 
 

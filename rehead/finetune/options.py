@@ -48,9 +48,9 @@ class FitOptions(TrainingOptions):
 
     long: Literal["head", "tail", "head+tail", "windows"] | None = flag(None, group="long")
     """How to read a document longer than --length, or than an encoder that others pretrained reads at once. head, tail,
-    head+tail: truncate it to its beginning, its end, or a quarter and three quarters of both; windows: read it in
-    windows, at most four for such an encoder, and average (default: head+tail in training by gradient descent, head for
-    such encoders, otherwise windows)."""
+    head+tail: truncate it to its beginning, its end, or a quarter and three quarters of both; windows: read all of it
+    in windows and average their scores, of such an encoder the vectors of at most four (default: head+tail in training
+    by gradient descent, otherwise windows)."""
 
     dropout: float | None = flag(None, metavar="P")
     "Dropout probability (default: the base's; without layers, 0.5 on the document vector)."

@@ -210,7 +210,7 @@ def _describe_brought(base: Run | None) -> Iterator[str]:
     """Say what others pretrained: its size, and how much of a text it reads."""
     for name, each in ({} if base is None else base.model.brought).items():
         engine = each.engine
-        limit = "whole texts" if engine.max_length is None else f"the first {engine.max_length:,} tokens of a text"
+        limit = "whole texts" if engine.max_length is None else f"{engine.max_length:,} tokens of a text at once"
         stated = f", licence {each.license}" if each.license else ""
         yield f"{name}: {engine.parameters:,} parameters, vectors of {engine.width}, reads {limit}{stated}"
 

@@ -10,7 +10,7 @@ from rehead.text.long_documents import LongRule
 from rehead.views.bag import BagView
 from rehead.views.brought import BroughtOptions, BroughtView
 from rehead.views.characters import CharactersView
-from rehead.views.encoder import EncoderOptions, EncoderView
+from rehead.views.encoder import EncoderOptions, EncoderView, usual_rule
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
 from rehead.views.static import StaticView
@@ -31,13 +31,16 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.kind].from_config(model, config)
 
 
-def brought_views(model: Model, *, long: LongRule | None = None) -> list[BroughtView]:
-    """Make the views of the bases that others pretrained, one for each; encoders cut long texts as `long` says."""
+def brought_views(model: Model, *, long: LongRule | None = "head") -> list[BroughtView]:
+    """Make the views of the bases that others pretrained, one for each.
+
+    Encoders cut long texts as `long` says; None: as a new classifier does.
+    """
     found: list[BroughtView] = []
     for name, brought in model.brought.items():
         base = name.partition(":")[2]
         if brought.kind == "encoder":
-            found.append(EncoderView(model, EncoderOptions(base=base, long=long or EncoderOptions.long)))
+            found.append(EncoderView(model, EncoderOptions(base=base, long=long or usual_rule(brought))))
         else:
             found.append(StaticView(model, BroughtOptions(base=base)))
     return found

@@ -10,14 +10,15 @@ import pytest
 from rehead.bases.brought import open_encoder
 from rehead.bases.encoder import Encoder
 from rehead.bases.pieces import Cutting
+from rehead.bases.tokens import cut_tokens
 from rehead.errors import ConfigError, UserError
 from rehead.model.config import ViewConfig
 from rehead.runs.run import bring
+from rehead.text.long_documents import cut_documents
 from rehead.views import brought_views, make_view
 from rehead.views.cache import read_cached
 from rehead.views.encoded import EncodedTexts
 from rehead.views.encoder import EncoderView
-from rehead.views.onnx_bases import exportable
 from tests.bases.tiny import TEXTS, WORDS, make_encoder, make_sentence_encoder
 
 LONG = " ".join(WORDS[place % len(WORDS)] for place in range(100))
@@ -76,6 +77,14 @@ def test_a_prompt_stands_before_every_window(tmp_path: Path) -> None:
     assert all(each[: 1 + len(prompt)] == [0, *prompt] and each[-1] == 2 and len(each) == 24 for each in pieces)
 
 
+@pytest.mark.parametrize("rule", ["head", "tail", "head+tail", "windows"])
+@pytest.mark.parametrize("count", [31, 60, 61, 100, 500])
+def test_tokens_are_cut_as_those_of_our_own_models(rule: str, count: int) -> None:
+    ids = list(range(count))
+    _, expected = cut_documents([np.array(ids)], 30, rule)
+    assert cut_tokens(ids, 30, rule, count) == [each.tolist() for each in expected]
+
+
 def test_a_view_states_what_it_reads_and_caches_it_apart(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,8 +102,6 @@ def test_a_view_states_what_it_reads_and_caches_it_apart(
     np.testing.assert_array_equal(read_cached(again, texts, None).matrix, second)
     old = ViewConfig(name="encoder:tiny", columns=16, unit=True, options={"base": "tiny"})  # of an earlier version
     np.testing.assert_array_equal(make_view(model, old).read(texts).matrix, head.read(texts).matrix)
-    with pytest.raises(UserError, match="--long windows, which cannot be exported"):
-        exportable(windows)
 
 
 @pytest.mark.parametrize("options", [{"long": "middle"}, {"windows": 0}, {"windows": True}])
