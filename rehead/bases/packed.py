@@ -11,7 +11,7 @@ run has to give the same probabilities on every machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -24,6 +24,7 @@ from torch import Tensor
 from rehead.bases.bert import WORDS, Bert, Precision, Shape, expected_tensors, read_weights, shape_of
 from rehead.bases.encoder import UNLIMITED, read_sentence, read_steps
 from rehead.bases.files import CONFIG, TOKENIZER_CONFIG, TOKENIZER_JSON, fields_of, inside
+from rehead.bases.pieces import HEAD, Cutting, TextCutter
 from rehead.bases.tokenizer_file import open_tokenizer
 from rehead.bases.tokens import token_finder
 from rehead.errors import UserError, short_repr
@@ -72,16 +73,17 @@ class PackedEncoder:
             "longest": longest, "empty": shape.pad,
         }  # fmt: skip
         self.token_ids = token_finder(self.tokenizer, self.stated)
+        said = self.sentence
+        self.cutter = TextCutter(
+            self.token_ids, self.tokenizer, longest=longest, prompt=said.prompt, lowercase=said.lowercase, root=root
+        )
         self.skipped = self._prompt_length() if self.sentence.prompt and not self.steps.prompt else 0
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
-        """Encode texts: (N, W)."""
-        ids = self.token_ids(texts)
-        vectors = np.zeros((len(ids), self.width), np.float32)
-        for members in packed_batches([len(each) for each in ids], BATCH_TOKENS):
-            vectors[members] = self.vectors_of([ids[place] for place in members]).numpy()
-            progress(len(members))
-        return vectors
+    def encode(self, texts: Sequence[str], how: Cutting = HEAD) -> NDArray[np.float32]:
+        """Encode texts, the vectors of the pieces of a long one averaged: (N, W)."""
+        if not texts:
+            return np.zeros((0, self.width), np.float32)
+        return self.cutter.encode(texts, how, lambda lengths: packed_batches(lengths, BATCH_TOKENS), self.vectors_of)
 
     @property
     def tokens_file(self) -> str:

@@ -14,7 +14,7 @@ Shapes: N texts, V rows, W values of a vector.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from rehead.bases.files import (
     sentence_modules,
     wordllama_files,
 )
+from rehead.bases.pieces import HEAD, Cutting
 from rehead.bases.tensors import read_tensors
 from rehead.bases.tokenizer_file import open_tokenizer
 from rehead.bases.tokens import token_finder, word_finder
@@ -99,7 +100,7 @@ class StaticTable:
         self.normalize = bool(rest)
         return folder
 
-    def encode(self, texts: Sequence[str], progress: Callable[[int], None] = lambda done: None) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], how: Cutting = HEAD) -> NDArray[np.float32]:
         """Average the vectors of each text: (N, W)."""
         vectors = np.zeros((len(texts), self.width), np.float32)
         for begin in range(0, len(texts), GROUP):
@@ -109,7 +110,6 @@ class StaticTable:
             offsets = torch.from_numpy(np.cumsum([0, *map(len, rows[:-1])]))
             found = F.embedding_bag(flat, self.table, offsets, mode="mean")
             vectors[begin : begin + len(some)] = (F.normalize(found, dim=1) if self.normalize else found).numpy()
-            progress(len(some))
         return vectors
 
 

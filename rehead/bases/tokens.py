@@ -15,10 +15,12 @@ Find = Callable[[Sequence[str]], list[list[int]]]
 MAX_SEEN = 1 << 20  # words whose rows are remembered
 
 
-def open_finder(file: Path, stated: Mapping[str, Any]) -> Find:
-    """Make what finds the tokens of texts, by a tokenizer.json or a list of words."""
+def open_finder(file: Path, stated: Mapping[str, Any]) -> Callable[[Sequence[str]], list[Any]]:
+    """Make what finds the tokens of texts, or of their pieces, by a tokenizer.json or a list of words."""
     text = file.read_text(encoding="utf-8")
-    return word_finder(json.loads(text), stated) if "word" in stated else token_finder(Tokenizer.from_str(text), stated)
+    if "word" in stated:
+        return word_finder(json.loads(text), stated)
+    return (piece_finder if "before" in stated else token_finder)(Tokenizer.from_str(text), stated)
 
 
 def token_finder(tokenizer: Tokenizer, stated: Mapping[str, Any]) -> Find:
@@ -44,6 +46,49 @@ def token_finder(tokenizer: Tokenizer, stated: Mapping[str, Any]) -> Find:
         return found if empty is None else [each or [empty] for each in found]
 
     return find
+
+
+def piece_finder(tokenizer: Tokenizer, stated: Mapping[str, Any]) -> Callable[[Sequence[str]], list[list[list[int]]]]:
+    """Make what tokenizes texts, and cuts those that are too long into pieces, all of a text of one length.
+
+    What `token_finder` takes, and `long`, `windows` (`cut_tokens`), `before`, `after`: tokens around those of a piece.
+    """
+    whole = token_finder(Tokenizer.from_str(tokenizer.to_str()), stated)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def find(texts: Sequence[str]) -> list[list[list[int]]]:
+        found = []
+        for text, ids in zip(texts, whole(texts), strict=True):
+            pieces = [ids]
+            if len(ids) >= stated["longest"] and stated["long"] != "head":
+                given = text.strip().lower() if stated.get("lowercase") else text.strip()
+                bare = tokenizer.encode(given, add_special_tokens=False).ids
+                pieces = pieces_around(ids, bare, stated)
+            found.append(pieces)
+        return found
+
+    return find
+
+
+def pieces_around(ids: list[int], bare: list[int], stated: Mapping[str, Any]) -> list[list[int]]:
+    """Cut the tokens of a text, `bare` without special ones, if they are too many; otherwise give `ids`, the whole."""
+    before, after = stated["before"], stated["after"]
+    limit = max(1, stated["longest"] - len(before) - len(after))
+    if len(bare) <= limit:
+        return [ids]
+    return [[*before, *part, *after] for part in cut_tokens(bare, limit, stated["long"], stated["windows"])]
+
+
+def cut_tokens(ids: list[int], limit: int, rule: str, most: int) -> list[list[int]]:
+    """Cut more than `limit` tokens as `rehead.text.long_documents` does; of too many windows, evenly spaced ones."""
+    if rule == "windows":
+        count = -(-len(ids) // limit)
+        spaced = [round(place * (count - 1) / (most - 1)) for place in range(most)] if most > 1 else [0]
+        starts = [each * (len(ids) - limit) // (count - 1) for each in (range(count) if count <= most else spaced)]
+        return [ids[start : start + limit] for start in starts]
+    head = {"head": limit, "tail": 0}.get(rule, limit // 4)
+    return [ids[:head] + ids[len(ids) - (limit - head) :]]
 
 
 def word_finder(words: Sequence[str], stated: Mapping[str, Any]) -> Find:

@@ -47,11 +47,11 @@ def _summary(options: FinetuneOptions, fitted: Fitted) -> str:
             f"{where} ({found.count:,} texts): {', '.join(f'{name} {100 * score:.1f} %' for name, score in scores)}"
             + (f"; thresholds tuned for --metric {options.metric}" if "thresholds" in details else "")
         )
-    if details.get("brought"):
+    if details.get("brought") and details.get("views"):
         from rehead.finetune.worth import worth_rows
 
-        rows = worth_rows(details["views"]) if details["views"] else []
-        width = max((len(name) for name, _ in rows), default=0)
+        rows = worth_rows(details["views"])
+        width = max(len(name) for name, _ in rows)
         lines += ["view, and its out-of-fold accuracy alone:", *(f"  {name:<{width}}  {score}" for name, score in rows)]
     if details.get("best_step") is not None and fitted.curve:
         best = min(fitted.curve, key=lambda point: abs(point.step - details["best_step"]))

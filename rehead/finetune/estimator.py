@@ -64,7 +64,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     freeze : None (cross-validation decides), "base" (a linear classifier on it), "layers", "embeddings" or "none".
     unlabelled : texts, or the path of a text file: for pretraining, if `base` is None, and for self-training, which is
         used only if cross-validation improves.
-    epochs, batch, length, long, dropout, unfreeze, layer_decay, patience : see `rehead finetune --help`.
+    epochs, minutes, batch, length, long, dropout, unfreeze, layer_decay, patience : see `rehead finetune --help`.
     lr : learning rate of the head and the layers (AdamW); None: the default, by hidden size.
     lr_scale : multiply the default learning rates by this; cannot be combined with `lr`.
     class_weight : None, or "balanced": weights by inverse frequency, over the classes present.
@@ -90,6 +90,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         freeze: Freeze | None = None,
         unlabelled: Sequence[str] | str | Path | None = None,
         epochs: float | None = None,
+        minutes: float | None = None,
         batch: int | None = None,
         length: int | None = None,
         long: LongRule | None = None,
@@ -108,6 +109,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.freeze = freeze
         self.unlabelled = unlabelled
         self.epochs = epochs
+        self.minutes = minutes
         self.batch = batch
         self.length = length
         self.long = long
@@ -221,7 +223,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         with torch.random.fork_rng(devices=[]):  # leave the caller's random state untouched
             if self.base is not None:
                 base = open_bases(self._bases())
-                own, brought = not base.model.config.empty, bool(base.model.brought)
+                own, brought = not base.model.config.empty, list(base.model.brought)
                 check_base(options, scratch=False, own=own, brought=brought)
             else:
                 from rehead.finetune.own_base import pretrain_on

@@ -130,6 +130,9 @@ def _describe(task: Task, found: Selection) -> list[str]:
     if task.base.model.brought and (worth := view_worth(task, found.best)):
         said = ", ".join(f"{name} {score}" for name, score in worth_rows(worth))
         lines.append(f"out-of-fold accuracy of each view alone: {said}")
-    if (why := found.untried.get("network")) and (idle := given_for_gradient(options)):
+    encoders = [name for name, each in task.base.model.brought.items() if each.kind == "encoder"]
+    if encoders and (why := found.untried.get("encoder")):
+        lines.append(f"fine-tuning {', '.join(encoders)} by gradient descent was not tried: {why}")
+    if (why := found.untried.get("network")) and (idle := given_for_gradient(options)) and "encoder" in found.untried:
         lines.append(f"not used: {', '.join(idle)}: fine-tuning was not tried ({why})")
     return lines

@@ -1,9 +1,9 @@
 """The objective of fine-tuning by gradient: cross-entropy of labelled documents (binary per label if multilabel).
 
-What a step costs depends on the neural view under the head:
+What a step costs depends on the network under the head (`rehead.finetune.trainable`), by the view that reads it:
 
-    bag      a document is a sum of rows, and the gradient holds the touched rows alone
-    layers   documents of about the same length are padded to the longest
+    bag               a document is a sum of rows, and the gradient holds the touched rows alone
+    layers, encoder   documents of about the same length are padded to the longest
 
 Where the head reads a mean, it is given standardised vectors, by the mean and deviation of each value over the training
 documents before the first step: a bag's values are hundredths, and a head that had to grow to that scale would not be
@@ -14,7 +14,7 @@ Shapes: B documents, P pieces of documents, H hidden width, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -27,18 +27,13 @@ from torch import Tensor, nn
 
 from rehead.finetune.linear_start import solve_head
 from rehead.finetune.options import Freeze, Metric
+from rehead.finetune.trainable import OwnNetwork, Trainable
 from rehead.model.model import Model
 from rehead.runs.scoring import classifier_head
 from rehead.text.document_batches import DocumentBatches
-from rehead.text.long_documents import cut_documents
 from rehead.text.order import shard_slice, shuffled, step_indices
 from rehead.text.random_streams import Stream
 from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
-from rehead.views import make_view
-from rehead.views.bag import BagView
-from rehead.views.encoded import EncodedTexts
-from rehead.views.layers import LayersView, pad
-from rehead.views.rows import RowFinder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,14 +42,14 @@ if TYPE_CHECKING:
 
 HELD_OUT_TOKENS = 16_384  # in a batch of validation
 FEWEST_STEPS = 8  # in an epoch, where there are few documents
-DOCUMENTS = 32  # in a step, or as many tokens as these have on average
 
 
 @dataclass
 class Documents:
     """Labelled documents as numbers."""
 
-    ids: list[Ints]
+    ids: list[Any]
+    "Token ids of each document, as the network under the head takes them."
     targets: NDArray[Any]
     "(N,) of class numbers, or (N, K) of yes and no."
 
@@ -80,6 +75,7 @@ class Classify(Objective):
     factor: Tensor
 
     name = "classify"
+    kept = ("model.", "network.")
     weights = MappingProxyType({"classify": 1.0})
 
     def __init__(
@@ -93,66 +89,59 @@ class Classify(Objective):
         class_weights: NDArray[Any] | None = None,
         metric: Metric = "accuracy",
         layer_decay: float = 1.0,
+        weight_decay: float = 0.0,
         pad: int = 0,
         seed: int = 0,
         keep_head: bool = False,
+        network: Trainable | None = None,
     ) -> None:
-        """Train a model that has a classifier head on a neural view.
+        """Train a model that has a classifier head on a neural view, or on the encoder that is `network`.
 
         `batch` is in tokens. `class_weights` (K,): weight of the examples of each class (of those with the label, if
         multilabel). `metric` says by what the best epoch is chosen. Each layer learns at `layer_decay` times the rate
-        of the one above it. `keep_head`: the head is trained already; otherwise it is initialised here.
+        of the one above it; `weight_decay` is that of an encoder's matrices. `keep_head`: the head is trained already;
+        otherwise it is initialised here.
         """
         super().__init__(model)
         self.unfreeze = 0.0
         "After every such fraction of the run one more layer begins to move, from the top; 0: all move from the start."
-        head = classifier_head(model)
-        if head.config.neural is None:
-            raise TypeError("fine-tuning by gradient needs a classifier head on a neural view")
-        view = make_view(model, head.config.neural)
-        assert isinstance(view, BagView | LayersView)  # noqa: S101 (the neural views)
-        self.view: BagView | LayersView = view
-        self.multilabel = head.config.multilabel
+        self.network = OwnNetwork(model, pad) if network is None else network
+        self.multilabel = classifier_head(model).config.multilabel
         self.train_documents, self.valid, self.freeze, self.seed = train, valid, freeze, seed
-        self.layer_decay = layer_decay
+        self.layer_decay, self.weight_decay = layer_decay, weight_decay
         self.metric = metric
         self.class_weights = None if class_weights is None else torch.from_numpy(class_weights.astype(np.float32))
-        self.pieces, parts = cut_documents(train.ids, view.max_length, view.options.long)
-        self.lengths = np.array([len(each) for each in parts], np.int64)
-        self.parts: list[Ints] = parts
+        self.owners, self.parts = self.network.cut(train.ids)
+        "Pieces of the training documents, and which document each is of: (P,)."
+        self.lengths = np.array([len(each) for each in self.parts], np.int64)
         vectors = self._standardise()
         if keep_head:
             self._take_up()
         elif vectors is not None:
             self._start(vectors)
         self.initial_may_be_best = keep_head or vectors is not None
-        self.finder = RowFinder(model.base)
-        tokens = int(self.lengths.sum())
+        tokens, count, most = int(self.lengths.sum()), len(self.parts), self.network.documents
         if self.layers:
             longest = max(1, int(self.lengths.max()))
-            usual = DOCUMENTS * tokens // len(parts)
-            budget = max(longest, min(usual, tokens // FEWEST_STEPS) if batch is None else batch)
-            self.batches = DocumentBatches(parts, budget=budget, longest=longest, long="head", pad=pad, seed=seed)
-        few = min(DOCUMENTS, max(1, len(parts) // FEWEST_STEPS))
-        self.per_step = few if batch is None else max(1, round(batch * len(parts) / max(1, tokens)))
+            budget = max(longest, min(most * tokens // count, tokens // FEWEST_STEPS) if batch is None else batch)
+            plan: dict[str, Any] = {"budget": budget, "longest": longest, "long": "head", "pad": self.network.pad}
+            self.batches = DocumentBatches(self.parts, **plan, seed=seed)
+        few = min(most, max(1, count // FEWEST_STEPS))
+        self.per_step = few if batch is None else max(1, round(batch * count / max(1, tokens)))
         self.held: list[Batch] | None = None
 
     @property
     def layers(self) -> bool:
         """Whether layers read, so that batches are padded."""
-        return isinstance(self.view, LayersView)
+        return self.network.padded
 
     def _standardise(self) -> NDArray[Any] | None:
-        """Standardise the pooled vectors of the training documents, (P, H), where the head reads a mean.
-
-        A head that reads directions has unit vectors already, and post-norm layers give normed ones.
-        """
-        wide = self.view.columns
+        """Standardise the pooled vectors of the training documents, (P, H), where the head reads a mean."""
+        wide = self.network.columns
         vectors: NDArray[np.float32] | None = None
         shift, factor = np.zeros(wide, np.float32), np.ones(wide, np.float32)
-        mean = isinstance(self.view, BagView) or self.view.options.pooling == "mean"
-        if mean and not self.view.unit and self.model.config.norm == "pre":
-            vectors = self.view.read(EncodedTexts(ids=self.parts)).matrix
+        if self.network.standardise:
+            vectors = self.network.vectors(self.parts)
             shift = vectors.mean(0)
             deviation = vectors.std(0)
             # A value that hardly differs between documents must not be blown up.
@@ -164,7 +153,7 @@ class Classify(Objective):
     def _start(self, vectors: NDArray[Any]) -> None:
         """Initialise the head with the best linear classifier on the standardised vectors."""
         weight, bias = self._linear()
-        truth = self.train_documents.targets[self.pieces.document]
+        truth = self.train_documents.targets[self.owners]
         balanced = self.class_weights is not None
         found = solve_head(vectors, truth, len(bias), self.seed, balanced=balanced)
         with torch.no_grad():
@@ -190,13 +179,13 @@ class Classify(Objective):
     def _linear(self) -> tuple[nn.Parameter, nn.Parameter]:
         """The weight (K, H) and bias (K,) of the head that is trained."""
         head = classifier_head(self.model)
-        return head.of(self.view.name).weight, head.bias
+        return head.of(self.network.name).weight, head.bias
 
     def train(self, mode: bool = True) -> Classify:
         """Frozen layers stay in evaluation mode: nothing is dropped in them."""
         super().train(mode)
         if self.freeze == "layers":
-            for layer in self.model.base.layer_modules():
+            for layer in self.network.layer_modules():
                 layer.eval()
         return self
 
@@ -209,21 +198,12 @@ class Classify(Objective):
         if self.layers:
             batch = self.batches.read(step, part, parts)
             tensors = {"ids": torch.from_numpy(batch.ids), "keep": torch.from_numpy(batch.keep)}
-            return self._batch(
-                tensors, self.train_documents, self.pieces.document[batch.documents], int(batch.keep.sum())
-            )
+            return self._batch(tensors, self.train_documents, self.owners[batch.documents], int(batch.keep.sum()))
         epochs, positions = np.divmod(step_indices(step, self.per_step, part, parts), len(self.parts))
         chosen = shuffled(positions, len(self.parts), self.seed, Stream.EXAMPLE_ORDER, epochs)
         tokens = int(self.lengths[chosen].sum())
-        tensors = self._collate([self.parts[each] for each in chosen])
-        return self._batch(tensors, self.train_documents, self.pieces.document[chosen], tokens)
-
-    def _collate(self, parts: Sequence[Ints]) -> dict[str, Tensor]:
-        """Make the tensors that the view pools."""
-        if isinstance(self.view, BagView):
-            return self.view.collate(self.finder, parts)
-        ids, keep = pad(parts)
-        return {"ids": torch.from_numpy(ids), "keep": torch.from_numpy(keep)}
+        tensors = self.network.collate([self.parts[each] for each in chosen])
+        return self._batch(tensors, self.train_documents, self.owners[chosen], tokens)
 
     def _batch(self, tensors: dict[str, Tensor], documents: Documents, chosen: Ints, tokens: int) -> Batch:
         targets = torch.from_numpy(documents.targets[chosen])
@@ -242,8 +222,8 @@ class Classify(Objective):
 
     def _held_groups(self, part: int, parts: int) -> Iterator[Held]:
         """Put held-out documents of about the same length together; every process gets as many groups."""
-        pieces, cut_parts = cut_documents(self.valid.ids, self.view.max_length, self.view.options.long)
-        begins = np.searchsorted(pieces.document, np.arange(len(self.valid) + 1))
+        owners, cut_parts = self.network.cut(self.valid.ids)
+        begins = np.searchsorted(owners, np.arange(len(self.valid) + 1))
         tokens = np.array([sum(map(len, cut_parts[a:b])) for a, b in pairwise(begins)], np.int64)
         order = np.argsort(tokens, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(np.cumsum(tokens[order]) // HELD_OUT_TOKENS)) + 1)
@@ -254,13 +234,14 @@ class Classify(Objective):
             yield Held([cut_parts[each] for some in which for each in some], owner, mine)
 
     def _held(self, group: Held) -> Batch:
-        tensors = self._collate(group.parts) | {"owner": torch.from_numpy(group.owner)}
+        tensors = self.network.collate(group.parts) | {"owner": torch.from_numpy(group.owner)}
         return self._batch(tensors, self.valid, group.documents, sum(map(len, group.parts)))
 
     def forward(self, tensors: dict[str, Tensor]) -> Sums:
         """Sum the cross-entropy over documents (and over labels, where there are several)."""
         targets = tensors["targets"]
-        logits = classifier_head(self.model)((self.view.pool(tensors) - self.shift) * self.factor).float()  # (P, K)
+        vectors = (self.network.pool(tensors) - self.shift) * self.factor
+        logits = classifier_head(self.model)(vectors, self.network.name).float()  # (P, K)
         if "owner" in tensors:  # the scores of a document are the mean of those of its pieces
             counts = torch.bincount(tensors["owner"], minlength=len(targets))[:, None]
             logits = logits.new_zeros(len(targets), logits.shape[1]).index_add_(0, tensors["owner"], logits) / counts
@@ -320,14 +301,19 @@ class Classify(Objective):
         """Name the tables that a step touches in a few rows only."""
         if self.freeze == "embeddings":
             return []
-        return [each for table in self.view.row_tables() for each in table.parameters()]
+        return [each for table in self.network.row_tables() for each in table.parameters()]
 
     def idle(self) -> list[nn.Parameter]:
-        """Name what is frozen."""
-        *layers, embeddings = self.model.base.parameters_by_depth()
+        """Name what is frozen, and what no document depends on."""
+        *layers, embeddings = depths = self.network.depths()
+        used = {id(each) for group in depths for each in group}
+        unread = [each for each in (*self.model.base.parameters(), *self._of_network()) if id(each) not in used]
         if self.freeze == "layers":
-            return [each for layer in layers for each in layer]
-        return embeddings if self.freeze == "embeddings" else []
+            return [*unread, *(each for layer in layers for each in layer)]
+        return [*unread, *embeddings] if self.freeze == "embeddings" else unread
+
+    def _of_network(self) -> list[nn.Parameter]:
+        return list(self.network.parameters()) if isinstance(self.network, nn.Module) else []
 
     def constant(self) -> list[nn.Parameter]:
         """What is frozen is so from the first step to the last."""
@@ -336,13 +322,17 @@ class Classify(Objective):
     def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
         """The head moves first and fastest, then the layers from the top, the embeddings last and slowest."""
         frozen = set(self.idle())
+        brought = {id(each) for each in self._of_network()}
+        *layers, _ = depths = self.network.depths()
+        decayed = {id(each) for layer in layers for each in layer if each.dim() > 1 and id(each) in brought}
         settings: dict[nn.Parameter, ParameterSettings] = {}
         depth = 0
-        for group in self.model.base.parameters_by_depth():
+        for group in depths:
             moving = [each for each in group if each not in frozen]
-            if moving:
-                depth += 1
-                settings |= dict.fromkeys(moving, ParameterSettings(self.layer_decay**depth, self.unfreeze * depth))
+            depth += bool(moving)
+            for each in moving:
+                decay = self.weight_decay if id(each) in decayed else None  # of our own layers: that of their kind
+                settings[each] = ParameterSettings(self.layer_decay**depth, self.unfreeze * depth, decay)
         return settings
 
 

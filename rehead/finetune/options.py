@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -30,18 +31,26 @@ class FitOptions(TrainingOptions):
     none: train everything (default: what cross-validation finds best; with --scratch, none)."""
 
     epochs: float | None = flag(None, metavar="N")
-    """Number of epochs (default: 4 to 20, fewer for more examples; twice as many with layers)."""
+    """Number of epochs (default: 4 to 20, fewer for more examples; twice as many with layers; 3 to 10
+    for an encoder that others pretrained)."""
+
+    minutes: float | None = flag(None, metavar="N")
+    """Time for training by gradient descent, in minutes. With --freeze layers, embeddings or none: instead of --epochs.
+    Where cross-validation selects, fine-tuning an encoder that others pretrained is tried, with fewer epochs if the
+    time is short (default: --epochs; encoders are not fine-tuned where cross-validation selects)."""
 
     batch: int | None = flag(None, metavar="TOKENS")
-    "Batch size in tokens (default: 32 documents of average length; less for few examples)."
+    """Batch size in tokens (default: 32 documents of average length, 16 for an encoder that others pretrained; less for
+    few examples)."""
 
     length: int | None = flag(None, metavar="T", group="long")
     "Maximum number of tokens read at once (default: 256 with layers; without layers, the whole document)."
 
     long: Literal["head", "tail", "head+tail", "windows"] | None = flag(None, group="long")
-    """How to read a document longer than --length. head, tail, head+tail: truncate it to its beginning, its end, or a
-    quarter and three quarters of both; windows: read all of it in windows and average their scores (default: head+tail
-    in training by gradient descent, otherwise windows)."""
+    """How to read a document longer than --length, or than an encoder that others pretrained reads at once. head, tail,
+    head+tail: truncate it to its beginning, its end, or a quarter and three quarters of both; windows: read all of it
+    in windows and average their scores, of such an encoder the vectors of at most four (default: head+tail in training
+    by gradient descent, otherwise windows)."""
 
     dropout: float | None = flag(None, metavar="P")
     "Dropout probability (default: the base's; without layers, 0.5 on the document vector)."
@@ -126,8 +135,8 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
 
 # Options of training by gradient descent alone.
 GRADIENT = (
-    "epochs", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "lr_scale", "optimizer",
-    "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate", "precision",
+    "epochs", "minutes", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "lr_scale",
+    "optimizer", "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate", "precision",
 )  # fmt: skip
 
 
@@ -140,13 +149,17 @@ def given_for_gradient(options: FitOptions) -> list[str]:
 def check_fit(options: FitOptions) -> None:
     """Refuse values out of range."""
     check_training(options)
-    above_zero = ("epochs", "batch", "length", "unfreeze", "patience")
+    above_zero = ("epochs", "minutes", "batch", "length", "unfreeze", "patience")
     for name in above_zero:
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}: must be above 0.")
     if options.dropout is not None and not 0 <= options.dropout < 1:
         raise UserError(f"--dropout {options.dropout:g}: must be from 0 to below 1.")
+    if options.minutes is not None:
+        for name in ("epochs", "unfreeze", "patience") if options.freeze is not None else ("epochs", "unfreeze"):
+            if getattr(options, name) is not None:
+                raise UserError(f"--{name} counts epochs, and --minutes sets the time instead. Give one.")
     if options.shard:
         raise UserError("--shard applies to pretraining only: fine-tuning does not shard the model. Drop it.")
     if not 0 < options.layer_decay <= 1:
@@ -239,16 +252,31 @@ def check_finetuning(options: FinetuneOptions) -> None:
         raise UserError(f"--freeze {options.freeze} would freeze random weights. Drop it, or --scratch.")
 
 
-def check_base(options: FitOptions, *, scratch: bool, own: bool, brought: bool) -> None:
-    """Refuse what a base that others pretrained cannot do: it is read, not trained, and states its own length."""
-    if not own and (options.length is not None or options.long is not None):
-        given = "--long" if options.length is None else "--length"
+def check_base(options: FitOptions, *, scratch: bool, own: bool, brought: Sequence[str]) -> None:
+    """Refuse what bases that others pretrained, given by the names of their views, cannot do.
+
+    An encoder states its own length. One can be trained by gradient; a static table is only read.
+    """
+    if not own and options.length is not None:
         raise UserError(
-            f"{given} is for a base of rehead's own; one that others pretrained states its length. Drop it."
+            "--length is for a base of rehead's own; one that others pretrained states its length. Drop it."
         )
-    by_gradient = scratch or options.freeze not in (None, "base")
-    if by_gradient and (brought or not own):
-        other = "--scratch" if scratch else f"--freeze {options.freeze}"
+    encoders = [name for name in brought if name.startswith("encoder:")]
+    if not own and options.long is not None and not encoders:
+        raise UserError("--long is for bases that read so many tokens at once; a static table reads all. Drop it.")
+    if not brought:
+        return
+    if scratch:
+        raise UserError("--scratch trains a network of rehead's own. Drop it, or the base that others pretrained.")
+    if options.freeze in (None, "base"):
+        return
+    if not encoders:
+        raise UserError(f"--freeze {options.freeze} trains a network; a static table is only read. Drop one.")
+    if own or len(brought) > 1:
         raise UserError(
-            f"{other} trains a network of rehead's own; a base that others pretrained is only read. Drop one."
+            f"--freeze {options.freeze} trains one base by gradient descent, and {len(brought) + own} are given. Give "
+            "one, or drop --freeze: cross-validation then decides how much each counts."
         )
+    for name in ("compile", "optimizer"):
+        if getattr(options, name) != getattr(FitOptions, name):
+            raise UserError(f"--{name} is for layers of rehead's own, not for {brought[0]}. Drop it.")

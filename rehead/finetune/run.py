@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from rehead.bases.files import head_in
 from rehead.errors import ConfigError, UserError
 from rehead.finetune.directory import DESCRIPTION, description, open_directory
 from rehead.finetune.fit import fit_classifier
@@ -193,10 +194,15 @@ def _read(options: FinetuneOptions, reading: ReadOptions, say: Say) -> tuple[Lab
 def load_base(options: FinetuneOptions) -> Run:
     """Open what is given by --from, as one run."""
     base = open_bases(options.base or (), link=options.link)
-    own, brought = not base.model.config.empty, bool(base.model.brought)
+    own, brought = not base.model.config.empty, list(base.model.brought)
     check_base(options, scratch=options.scratch, own=own, brought=brought)
     if options.link and not brought:
         raise UserError("--link is for bases that others pretrained, and --from gives none. Drop it.")
+    if options.link and not cross_validates(options):
+        raise UserError(
+            "--link refers to a base as it is, but a fine-tuned one has weights of its own, which the run carries. "
+            "Drop --link."
+        )
     return base
 
 
@@ -204,7 +210,7 @@ def _describe_brought(base: Run | None) -> Iterator[str]:
     """Say what others pretrained: its size, and how much of a text it reads."""
     for name, each in ({} if base is None else base.model.brought).items():
         engine = each.engine
-        limit = "whole texts" if engine.max_length is None else f"the first {engine.max_length:,} tokens of a text"
+        limit = "whole texts" if engine.max_length is None else f"{engine.max_length:,} tokens of a text at once"
         stated = f", licence {each.license}" if each.license else ""
         yield f"{name}: {engine.parameters:,} parameters, vectors of {engine.width}, reads {limit}{stated}"
 
@@ -234,6 +240,9 @@ def _describe_head(start: Run, say: Say) -> None:
     """Print which head is replaced."""
     if start.model.head is not None and start.model.head_config is not None:
         say(f"replacing the {start.model.head_config.kind} head by a new classifier head")
+    for name, each in start.model.brought.items():
+        if each.kind == "encoder" and (head := head_in(each.root)):
+            say(f"replacing the {head} head of {name} by a new classifier head")
 
 
 def _resumable(options: FinetuneOptions) -> bool:

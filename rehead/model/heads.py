@@ -87,10 +87,15 @@ class ClassifierHead(nn.Module):
         assert isinstance(part, ViewHead)  # noqa: S101 (for the type checker)
         return part
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Score documents by the vectors of the neural view: (B, H) → (B, K), without what other views score."""
-        assert self.config.neural is not None  # noqa: S101 (whoever trains has one)
-        part = self.of(self.config.neural.name)
+    def forward(self, vectors: Tensor, view: str | None = None) -> Tensor:
+        """Score documents by the vectors of one view: (B, H) → (B, K), without what other views score.
+
+        By default it is the neural one.
+        """
+        if view is None:
+            assert self.config.neural is not None  # noqa: S101 (for the type checker)
+            view = self.config.neural.name
+        part = self.of(view)
         if part.shift is not None:
             vectors = unit_vectors(vectors, part.shift)
         return F.linear(self.dropout(vectors), part.weight, self.bias)

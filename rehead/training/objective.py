@@ -74,7 +74,7 @@ class Objective(nn.Module, ABC):
     "Weight of each loss in the total, by its name."
     initial_may_be_best: bool = False
     "Whether the weights before the first step can be kept as the best, because they are not random."
-    kept: str = "model."
+    kept: str | tuple[str, ...] = "model."
     "Where the weights are that a run keeps, by the beginning of their names: the model's, unless it stands elsewhere."
 
     def __init__(self, model: Model) -> None:

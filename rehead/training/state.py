@@ -74,7 +74,7 @@ def tensors_of(objective: Objective) -> Tensors:
     return named
 
 
-def load_tensors(objective: Objective, tensors: Tensors, begin: str = "") -> None:
+def load_tensors(objective: Objective, tensors: Tensors, begin: str | tuple[str, ...] = "") -> None:
     """Load tensors into an objective, sharded as its own are: all of them, or those whose names start with `begin`."""
     own = {name: each for name, each in tensors_of(objective).items() if name.startswith(begin)}
     put_back(tensors, own, "model")

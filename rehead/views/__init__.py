@@ -6,10 +6,11 @@ from rehead.errors import ConfigError
 from rehead.model.config import Classifier, ViewConfig
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
+from rehead.text.long_documents import LongRule
 from rehead.views.bag import BagView
 from rehead.views.brought import BroughtOptions, BroughtView
 from rehead.views.characters import CharactersView
-from rehead.views.encoder import EncoderView
+from rehead.views.encoder import EncoderOptions, EncoderView, usual_rule
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
 from rehead.views.static import StaticView
@@ -30,12 +31,18 @@ def make_view(model: Model, config: ViewConfig) -> View:
     return VIEWS[config.kind].from_config(model, config)
 
 
-def brought_views(model: Model) -> list[BroughtView]:
-    """Make the views of the bases that others pretrained, one for each."""
+def brought_views(model: Model, *, long: LongRule | None = "head") -> list[BroughtView]:
+    """Make the views of the bases that others pretrained, one for each.
+
+    Encoders cut long texts as `long` says; None: as a new classifier does.
+    """
     found: list[BroughtView] = []
     for name, brought in model.brought.items():
-        view = EncoderView if brought.kind == "encoder" else StaticView
-        found.append(view(model, BroughtOptions(base=name.partition(":")[2])))
+        base = name.partition(":")[2]
+        if brought.kind == "encoder":
+            found.append(EncoderView(model, EncoderOptions(base=base, long=long or usual_rule(brought))))
+        else:
+            found.append(StaticView(model, BroughtOptions(base=base)))
     return found
 
 

@@ -7,7 +7,7 @@ Shapes: N texts, W columns, K classes, G groups of words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from rehead.bases.brought import Brought
+from rehead.bases.pieces import HEAD, Cutting
 from rehead.errors import ConfigError, short_repr
 from rehead.model.model import Model
 from rehead.views.encoded import EncodedTexts
@@ -58,6 +59,16 @@ class BroughtView(DenseView):
         return self.model.brought[self.name]
 
     @property
+    def cutting(self) -> Cutting:
+        """What is read of a long text."""
+        return HEAD
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens of a text that are read, at most; None: all."""
+        return self.brought.engine.max_length
+
+    @property
     def columns(self) -> int:
         """Number of values of a vector."""
         return self.brought.engine.width
@@ -77,7 +88,10 @@ class BroughtView(DenseView):
 
     def read(self, texts: EncodedTexts) -> Raw:
         """Encode each text."""
-        return Raw(self.brought.engine.encode(texts.texts), np.arange(len(texts)), len(texts))
+        return Raw(self._encode(texts.texts), np.arange(len(texts)), len(texts))
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self.brought.engine.encode(texts, self.cutting)
 
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]
@@ -88,7 +102,7 @@ class BroughtView(DenseView):
         found = []
         for begin in range(0, len(given), EXPLAINED):
             progress()
-            found.append(torch.from_numpy(self.brought.engine.encode(given[begin : begin + EXPLAINED])))
+            found.append(torch.from_numpy(self._encode(given[begin : begin + EXPLAINED])))
         return self._scores(weight, torch.cat(found))
 
 

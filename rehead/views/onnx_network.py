@@ -28,7 +28,7 @@ from rehead.views.bag import BagView
 from rehead.views.brought import BroughtView
 from rehead.views.layers import LayersView
 from rehead.views.lsa import LsaView
-from rehead.views.onnx_bases import brought_vector
+from rehead.views.onnx_bases import base_input, brought_vector
 from rehead.views.onnx_graph import Graph
 from rehead.views.text_view import TextView
 from rehead.views.tokens import TokensView
@@ -97,7 +97,7 @@ def classifier_graph(model: Model, views: Sequence[View], *, int8: bool) -> onnx
     probabilities = g.op("Sigmoid", logits) if head.config.multilabel else g.op("Softmax", logits, axis=-1)
     classes = head.config.classes
     inputs: dict[str, tuple[Any, list[str | int]]] = {"ids": (np.int64, ["tokens"])} if own else {}
-    inputs |= {view.name: (np.int64, [f"{view.name} tokens"]) for view in views if isinstance(view, BroughtView)}
+    inputs |= {view.name: (np.int64, base_input(view)) for view in views if isinstance(view, BroughtView)}
     for kind in vocabulary:
         inputs |= {kind: (np.int64, [f"{kind}_found"]), f"{kind}_counts": (F32, [f"{kind}_found"])}
     return g.finish(

@@ -186,11 +186,11 @@ def test_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--freeze", "none"], "--freeze none trains a network"),
+        (["--freeze", "none"], "--freeze none trains a network; a static table is only read"),
         (["--scratch"], "--scratch trains a network"),
         (["--vocab", "100"], "--vocab"),
         (["--length", "64"], "--length is for a base of rehead's own"),
-        (["--long", "head"], "--long is for a base of rehead's own"),
+        (["--long", "head"], "--long is for bases that read so many tokens at once"),
     ],
 )
 def test_what_a_brought_base_cannot_do_is_refused(

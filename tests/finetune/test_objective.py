@@ -81,8 +81,8 @@ def test_a_step_pools_as_the_view_reads(make_base: MakeBase, distinct: bool) -> 
     for name, options in (("bag", {"distinct": distinct}), ("layers", {})):
         made = objective(run, view=name, options={**options, "max_length": 10, "long": "windows"})
         made.eval()
-        pooled = made.view.pool(made._collate(made.parts)).detach()
-        expected = made.view.read(EncodedTexts(ids=made.train_documents.ids)).matrix
+        pooled = made.network.pool(made.network.collate(made.parts)).detach()
+        expected = made.network.view.read(EncodedTexts(ids=made.train_documents.ids)).matrix
         assert len(expected) > len(made.train_documents)
         np.testing.assert_allclose(pooled, expected, rtol=1e-4, atol=1e-5)
 

@@ -16,6 +16,7 @@ from rehead.model.config import NO_BASE, Classifier
 from rehead.model.model import Model
 from rehead.runs.run import Run, bring, save
 from rehead.runs.scoring import class_probabilities, classifier_head
+from rehead.text.long_documents import LongRule
 from rehead.views import brought_views
 from rehead.views.encoded import EncodedTexts
 from rehead.views.text_view import NoOptions
@@ -39,12 +40,12 @@ from rehead.use.export.folder import export_run
 ASKED = [*(text for text in TEXTS if text), "a <pad> Film", "zzz", "Der Fluss, das-city 北京"]
 
 
-def brought_classifier(*sources: Any, words: bool = False) -> Run:
+def brought_classifier(*sources: Any, words: bool = False, long: LongRule | None = None) -> Run:
     """A classifier with random weights on brought bases, and on words if asked."""
     torch.manual_seed(0)
     model = Model(NO_BASE)
     model.brought = {name: each for source in sources for name, each in bring(source).model.brought.items()}
-    views: list[View] = [*brought_views(model)]
+    views: list[View] = [*brought_views(model, long=long)]
     if words:
         views.append(WordsView(model, NoOptions()))
         views[-1].learn(EncodedTexts(TEXTS))
@@ -79,6 +80,16 @@ def test_encoders_of_the_family(family: str, tmp_path: Path) -> None:
     assert list(about["inputs"]) == ["encoder:model"]
     assert not (tmp_path / "out" / "tokenizer.json").exists()
     assert "bases/" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("long", ["tail", "head+tail", "windows"])
+def test_long_texts_in_pieces(long: LongRule, tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "what is "}, "default_prompt_name": "query"}
+    root = make_sentence_encoder(tmp_path / "model", {"pooling_mode": "mean", "include_prompt": False}, prompts=prompts)
+    run = brought_classifier(root, long=long)
+    check(run, tmp_path / "out")
+    assert np.abs(class_probabilities(run, ASKED) - class_probabilities(brought_classifier(root), ASKED)).max() > 1e-3
+    check(run, tmp_path / "int8", kind="onnx-int8", most=0.3)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Propose
 
-CANDIDATES = ("linear", "self_training", "network")
+CANDIDATES = ("linear", "self_training", "network", "encoder")
 "Modules with a function `propose`, in the order in which they are tried: each is compared with the best so far."
 
 

@@ -96,7 +96,7 @@ class Task:
     @functools.cached_property
     def brought_views(self) -> Sequence[View]:
         """The views of bases that others pretrained, with the statistics of labelled and some unlabelled text."""
-        views = brought_views(self.base.model)
+        views = brought_views(self.base.model, long=self.options.long)
         unlabelled = list(self.unlabelled or ())
         count = min(max(0, STATISTICS - len(self.train)), affordable(unlabelled, views))
         more = sample(unlabelled, count, self.options.seed)
@@ -172,7 +172,7 @@ def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
     tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
     for view in views:
         if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
-            per_text = engine.work * max(1.0, min(tokens, engine.max_length or tokens))
+            per_text = engine.work * max(1.0, min(tokens, view.max_tokens or tokens))
             count = min(count, int(MAX_WORK / per_text))
     return count
 

@@ -55,7 +55,16 @@ class NetworkObjective(Objective):
 
 
 def try_step(objective: NetworkObjective, mine: int, parts: int, device: torch.device) -> float:
-    """Compute a part of a step without updating weights; note what is not used, and give the seconds of a step.
+    """Compute a part of a step without updating weights; note what is not used, and give the seconds of a step."""
+    took = time_step(objective, mine, parts, device)
+    named = dict(objective.network.named_parameters())
+    objective.unused = frozenset(name for name, each in named.items() if each.grad is None)
+    objective.zero_grad(set_to_none=True)
+    return took
+
+
+def time_step(objective: Objective, mine: int, parts: int, device: torch.device) -> float:
+    """Compute a part of a step without updating weights, and give the seconds of a step; gradients are left.
 
     All processes take the same part, the largest, so that they agree; each has `mine` of all `parts` in a step.
     """
@@ -70,13 +79,10 @@ def try_step(objective: NetworkObjective, mine: int, parts: int, device: torch.d
         took = time.perf_counter() - began
         if took >= WARM:
             break
-    named = dict(objective.network.named_parameters())
-    objective.unused = frozenset(name for name, each in named.items() if each.grad is None)
-    objective.zero_grad(set_to_none=True)
     return took * mine
 
 
-def expected_seconds(objective: NetworkObjective, budget: Budget, step: float, validations: int) -> float:
+def expected_seconds(objective: Objective, budget: Budget, step: float, validations: int) -> float:
     """Estimate the length of a run from the seconds of a step: a validation batch takes a third of one."""
     if budget.kind == "minutes":
         return 60 * budget.amount

@@ -10,14 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import nn
 
 import rehead
 from rehead.bases.brought import Brought
-from rehead.bases.encoder import import_transformers, quietly
-from rehead.bases.files import CONFIG, INDEX, MODULES, transformer_folder
-from rehead.disk import atomic_directory, fsync, os_error_in, read_checksummed_json, sha256, write_checksummed_json
+from rehead.bases.files import CONFIG, MODULES
+from rehead.bases.saving import write_network
+from rehead.disk import atomic_directory, fsync, read_checksummed_json, sha256, write_checksummed_json
 from rehead.errors import UserError
 from rehead.runs.card import CARD, plain
 from rehead.training.directory import ADAPTED
@@ -60,19 +59,7 @@ def save_adapted(brought: Brought, network: nn.Module, out: Path, name: str, det
 
 
 def _write(brought: Brought, network: Any, directory: Path, details: dict[str, Any], name: str) -> None:  # noqa: ANN401
-    folder = transformer_folder(brought.root)
-    home = directory / folder
-    for file in brought.files:
-        path = Path(file)
-        of_network = path.parent == Path(folder) and (path.suffix == ".safetensors" or path.name in (CONFIG, INDEX))
-        if not of_network:
-            (directory / path.parent).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(brought.root / file, directory / file)
-    try:
-        with quietly(import_transformers()):
-            network.save_pretrained(home)
-    except SafetensorError as error:
-        raise os_error_in(error) from error
+    write_network(brought, network, directory)
     (directory / CARD).write_text(_card(brought, details, name), encoding="utf-8")
     made = [each for each in sorted(directory.rglob("*")) if each.is_file()]
     files = {each.relative_to(directory).as_posix(): sha256(each) for each in made}

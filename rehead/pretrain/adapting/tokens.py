@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from rehead.bases.pieces import special_tokens
 from rehead.errors import UserError
 from rehead.text.tokenizer import Tokenizer, prevent_special_tokens_in_text
 
@@ -35,9 +36,7 @@ class BroughtTokenizer(Tokenizer):
         self.name, self.notes, self.prompt, self.lowercase = name, [], prompt, lowercase
         self.inner.no_truncation()
         self.inner.no_padding()
-        bare, whole = (self.inner.encode("a", add_special_tokens=each).ids for each in (False, True))
-        begin = next((at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), 0)
-        self.prefix, self.suffix = whole[:begin], whole[begin + len(bare) :]
+        self.prefix, self.suffix = special_tokens(self.inner)
         self.vocab_size = max(self.inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         ids = {role: getattr(given, f"{role}_token_id") for role in ("bos", "pad", "eos", "sep", "unk", "mask")}
         self.bos, self.unk, self.mask = ids["bos"], ids["unk"], ids["mask"]

@@ -42,7 +42,7 @@ from rehead.text import text_ngrams
 from rehead.use.abilities import training_length
 from rehead.views.brought import BroughtView
 from rehead.views.encoded import EncodedTexts
-from rehead.views.onnx_bases import exportable
+from rehead.views.onnx_bases import base_input, base_stated, exportable
 from rehead.views.onnx_network import (
     Vocabulary,
     classifier_graph,
@@ -184,7 +184,11 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
         ids = {"ids": "int64 (tokens): one whole document, without special tokens"} if reads_own_tokens(views) else {}
         return about | {
             "inputs": ids
-            | {view.name: f"int64 (tokens): the tokens of {BASES}/{view.options.base}.json" for view in brought}
+            | {
+                view.name: f"int64 ({', '.join(str(each).split()[-1] for each in base_input(view))}): "
+                f"the tokens of {BASES}/{view.options.base}.json"
+                for view in brought
+            }
             | {
                 name: text
                 for kind in text_vocabulary(views)
@@ -199,7 +203,7 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
             "thresholds": thresholds,
             "head": to_dict(run.model.head_config),
             "bases": {
-                view.name: {"file": f"{BASES}/{view.options.base}.json", **exportable(view).stated} for view in brought
+                view.name: {"file": f"{BASES}/{view.options.base}.json", **base_stated(view)} for view in brought
             },
             "measured": run.details.get("validation"),
         }
