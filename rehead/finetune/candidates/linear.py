@@ -6,11 +6,11 @@ settings by: see `rehead.finetune.losses`. With balanced classes the loss is bal
 undo the balancing would win. There are two ways, each where it was better on text that was held out
 (docs/experiments/any-text.md):
 
-- Hinge loss with naive-Bayes scaling (`rehead.finetune.naive_bayes`), from `HINGED` examples on, unless there are many
-  classes: a handful of combinations. Up to `SEARCHED` examples, folds can seldom tell them apart, so the one that is
-  best over all kinds of text is taken unless another is better by a standard error; with more, the best two are
-  averaged. If multilabel, what was chosen is then fitted to two thirds of the examples at a time: a threshold for a
-  rare label needs the out-of-fold scores of all of its examples.
+- Hinge loss with naive-Bayes scaling (`rehead.finetune.naive_bayes`), from `HINGED` examples on (`SMALL` of long
+  documents), unless there are many classes: a handful of combinations. Up to `SEARCHED` examples, folds can seldom tell
+  them apart, so the one that is best over all kinds of text is taken unless another is better by a standard error; with
+  more, the best two are averaged. If multilabel, what was chosen is then fitted to two thirds of the examples at a
+  time: a threshold for a rare label needs the out-of-fold scores of all of its examples.
 - Ridge regression (`rehead.finetune.ridge`), with fewer examples, many classes, balanced classes or brought bases: a
   search that begins with a few combinations of views, then changes one view's weight at a time. Every setting is judged
   on all examples, at the cost of one matrix inverse. The best combinations are then fitted by log loss, too
@@ -180,9 +180,10 @@ def few(task: Task, examples: Examples) -> bool:
     """Tell whether settings are searched for by ridge regression, rather than compared by hinge loss."""
     if len(examples) > SEARCHED:
         return False
-    sparse = any(view.sparse for view in examples.views)
+    sparse = [view.name for view in examples.views if view.sparse]
     easy = examples.multilabel or (examples.classes < MANY_CLASSES and len(task.folds) >= FEW_FOLDS)
-    return task.balanced or bool(task.brought_views) or not (sparse and easy and len(examples) >= HINGED)
+    least = SMALL if sparse == ["words"] else HINGED  # of long documents, in which vectors count most
+    return task.balanced or bool(task.brought_views) or not (sparse and easy and len(examples) >= least)
 
 
 class Search:
