@@ -150,7 +150,7 @@ def parquet_rows(
         total = max(1, table.metadata.num_rows)
         size = sum(table.metadata.row_group(each).total_byte_size for each in range(table.num_row_groups))
         file.fraction = 0.0
-        pages = read_pages(file.seekable(), table.metadata, read)
+        pages = read_pages(file.seekable(), read)
         rows = pages.rows(min(1024, PARQUET_BATCH * total // max(1, size) + 1))
         for batch in table.iter_batches(rows, columns=read):
             texts = batch.column(chosen[0]).to_pylist()
