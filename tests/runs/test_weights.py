@@ -278,7 +278,8 @@ def test_weights_of_any_size_keep_theirs(exponents: list[int], seed: int) -> Non
     found = torch.zeros_like(weight)
     found[packed["w.rows"].long()] = packed["w" + VALUES] * packed["w" + STEPS][:, None]
     assert found.isfinite().all()
-    bound = weight.abs().amax(1, keepdim=True) / (2 * LEVELS) * 1.001 + torch.finfo(torch.float32).tiny
+    # Half a step, and the rounding of a product in single precision, which is up to 0.4 % of that.
+    bound = weight.abs().amax(1, keepdim=True) / (2 * LEVELS) * 1.01 + torch.finfo(torch.float32).tiny
     assert ((weight - found).abs() <= bound).all()
 
 
