@@ -66,7 +66,7 @@ def main() -> None:
                 baseline = fit_baseline(method, train, data.names, draw)
                 seconds.append(time.process_time() - began)
                 probabilities = baseline.predict(test.texts)
-                said = predicted_labels(probabilities, multilabel=data.multilabel, thresholds=baseline.thresholds)
+                said = predicted_labels(probabilities, multilabel=data.multilabel, rule=baseline.rule)
                 said = said if data.multilabel else np.eye(len(data.names), dtype=bool)[said]
                 found.append(
                     ((said == truth).all(1).mean(), micro_f1(truth, said), macro_f1(truth, said, truth.shape[1]))

@@ -38,7 +38,7 @@ def main() -> None:
     print(f"{'set':<12}{'classes':>8}{'labels':>8}{'recipe':>10}{'baseline':>10}{'ratio':>7}   seconds, best")
     for path in given.sets:
         data = read(path)
-        base = base_of(f"{path.name.split('.')[0]}-all", data.texts, given.bases, 0)
+        base = base_of(f"{path.name.split('.')[0]}-all", data.texts, given.bases)
         for size in given.labels:
             count = min(len(data), max(size, 2 * len(data.names)))
             train = subset(data, nested_subsets(data, [count], 0)[count])

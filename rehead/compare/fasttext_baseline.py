@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from rehead.compare.ngrams import TOKEN
 from rehead.errors import UserError
+from rehead.finetune.metrics import BY_DEFAULT, DecisionRule
 from rehead.finetune.splits import folds, max_folds, nested_subsets
 from rehead.finetune.targets import subset, targets
-from rehead.finetune.thresholds import choose_thresholds
+from rehead.finetune.thresholds import choose_rule
 from rehead.text.documents import LabelledData
 
 Floats = NDArray[np.float64]
@@ -60,25 +61,25 @@ def import_fasttext() -> Any:  # noqa: ANN401 (an untyped package)
 
 def fit_fasttext(
     train: LabelledData, names: Sequence[str], seed: int = 0
-) -> tuple[Callable[[Sequence[str]], Floats], list[str], list[float] | None]:
+) -> tuple[Callable[[Sequence[str]], Floats], list[str], DecisionRule]:
     """Train with epochs and character n-grams chosen by cross-validation.
 
-    Returns a function from texts to probabilities (N, K), notes, and the thresholds of multilabel data.
+    Returns a function from texts to probabilities (N, K), notes, and how it decides.
     """
     import_fasttext()
     rows = nested_subsets(train, [SEARCHED], seed)[SEARCHED] if len(train) > SEARCHED else np.arange(len(train))
     searched = subset(train, rows)
     nfolds = max_folds(searched, FOLDS)
     if nfolds < 2:
-        settings, thresholds = Settings(DEFAULT_EPOCHS), None
+        settings, rule = Settings(DEFAULT_EPOCHS), BY_DEFAULT
         note = f"{settings.epochs} epochs, the default: a class has one example, too few for cross-validation"
     else:
         parts = folds(searched, nfolds, seed)
         settings, out_of_fold = _search(searched, names, parts, seed)
-        truth, thresholds = targets(searched, names, multilabel=True) > 0, None
+        truth, rule = targets(searched, names, multilabel=True) > 0, BY_DEFAULT
         if train.multilabel:
-            decisions = choose_thresholds(out_of_fold, truth, parts)
-            thresholds = decisions.thresholds
+            decisions = choose_rule(out_of_fold, truth, parts)
+            rule = decisions.rule
             score = f"micro-F1 {100 * decisions.micro_f1:.1f} %, macro-F1 {100 * decisions.macro_f1:.1f} %"
         else:
             score = f"accuracy {100 * _accuracy(out_of_fold, truth):.1f} %"
@@ -86,7 +87,7 @@ def fit_fasttext(
             f"{settings.epochs} epochs, {'with' if settings.characters else 'without'} character n-grams, by "
             f"{nfolds}-fold cross-validation ({score})"
         )
-    return _train(train, names, settings, seed), [note], thresholds
+    return _train(train, names, settings, seed), [note], rule
 
 
 def _search(

@@ -20,6 +20,7 @@ from rehead.compare.options import CompareOptions
 from rehead.compare.results import CurvePoint, Method
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
+from rehead.finetune.metrics import BY_DEFAULT, DecisionRule
 from rehead.finetune.options import FitOptions
 from rehead.model.config import to_dict
 from rehead.runs.run import Run
@@ -39,8 +40,8 @@ class TrainedMethod:
     seconds: float
     curve: list[CurvePoint] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    thresholds: list[float] | None = None
-    "Multilabel only: the decision threshold of each label."
+    rule: DecisionRule = BY_DEFAULT
+    "How it decides."
 
 
 def with_together(runs: dict[str, Run]) -> dict[str, Run]:
@@ -101,7 +102,7 @@ def train_method(
     began = time.perf_counter()
     if method.kind == "tfidf" or method.kind == "tfidf_chars" or method.kind == "nbsvm" or method.kind == "fasttext":
         baseline = fit_baseline(method.kind, train, train.names, seed)
-        return TrainedMethod(baseline.predict, baseline.seconds, notes=baseline.notes, thresholds=baseline.thresholds)
+        return TrainedMethod(baseline.predict, baseline.seconds, notes=baseline.notes, rule=baseline.rule)
     assert run is not None, method  # noqa: S101 (every other method has one)
     settings = FitOptions(seed=seed)
     if method.kind in ("scratch", "pretrained"):
@@ -129,7 +130,7 @@ def _trained(fitted: Fitted, began: float, *, curve: bool = False) -> TrainedMet
         time.perf_counter() - began,
         [_curve_point(point) for point in fitted.curve] if curve else [],
         fitted.notes,
-        run.details.get("thresholds"),
+        DecisionRule.of(run.details),
     )
 
 

@@ -135,7 +135,7 @@ def _scored(outcomes: dict[Trial, Outcome], key: str, count: int, truth: Flags, 
 
 def _predicted(outcome: Outcome, multilabel: bool) -> Flags:
     """Decide by the probabilities: the most probable class, or every label that reaches its threshold. (N, K)."""
-    decided = predicted_labels(outcome.probabilities, multilabel=multilabel, thresholds=outcome.thresholds)
+    decided = predicted_labels(outcome.probabilities, multilabel=multilabel, rule=outcome.rule)
     return np.asarray(decided if multilabel else np.eye(outcome.probabilities.shape[1], dtype=bool)[decided])
 
 

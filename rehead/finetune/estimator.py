@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from rehead.errors import ConfigError, DamagedError, UserError, short_repr
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.fitted import Fitted, Point
-from rehead.finetune.metrics import predicted_labels
+from rehead.finetune.metrics import DecisionRule, predicted_labels
 from rehead.finetune.options import FitOptions, Freeze, Metric, check_base, check_fit, check_metric, check_use
 from rehead.finetune.run import read_unlabelled, sample_texts
 from rehead.model.config import Classifier
@@ -139,7 +139,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
         """Predict the class of each text (N,); multilabel: an indicator matrix (N, K)."""
         multilabel = self._multilabel()
-        guess = predicted_labels(self.predict_proba(X), multilabel=multilabel, thresholds=self._thresholds())
+        guess = predicted_labels(self.predict_proba(X), multilabel=multilabel, rule=DecisionRule.of(self.run_.details))
         found: NDArray[Any] = guess.astype(np.int64) if multilabel else self.classes_[guess]
         return found
 
@@ -155,9 +155,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         """Compute class scores (N, K), the highest predicted; binary: second minus first (N,); multilabel: above 0."""
         check_is_fitted(self)
         scores = class_logits(self.run_, check_texts(X, least=0)).astype(np.float64)
-        thresholds = self._thresholds()
+        rule = DecisionRule.of(self.run_.details)
+        thresholds = None if rule.thresholds is None else np.array(rule.thresholds, np.float64)
         if self._multilabel():
-            return scores if thresholds is None else scores - np.log(thresholds / (1 - thresholds))
+            moved = scores if thresholds is None else scores - np.log(thresholds / (1 - thresholds))
+            if rule.at_least_one and len(moved):  # the label that is given in any case is above 0, too
+                top = np.arange(len(moved)), scores.argmax(1)
+                moved[top] = np.maximum(moved[top], np.finfo(np.float64).tiny)
+            return moved
         if thresholds is not None:
             scores -= np.log(thresholds)
         found: NDArray[np.float64] = scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
@@ -276,10 +281,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         check_is_fitted(self)
         head = self.run_.model.head_config
         return isinstance(head, Classifier) and head.multilabel
-
-    def _thresholds(self) -> NDArray[np.float64] | None:
-        found = self.run_.details.get("thresholds")
-        return None if found is None else np.array(found, np.float64)
 
 
 def check_texts(texts: Any, name: str = "X", *, least: int = 1) -> list[str]:  # noqa: ANN401 (anything may be given)

@@ -18,7 +18,7 @@ import rehead
 from rehead.finetune.calibration import HOTTEST, calibrate, fold_temperature, probabilities
 from rehead.finetune.metrics import Metrics, compute_metrics, predicted_labels
 from rehead.finetune.options import FitOptions, Metric
-from rehead.finetune.thresholds import tune_thresholds
+from rehead.finetune.thresholds import tune_rule
 from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head
 from rehead.text.documents import LabelledData
@@ -126,7 +126,7 @@ def describe_fit(
 def calibrate_run(
     run: Run, logits: NDArray[Any], truth: NDArray[Any], origin: str = "validation"
 ) -> tuple[Metrics, list[str]]:
-    """Calibrate a classifier by scores (N, K) of held-out documents, find its thresholds, and measure it on them.
+    """Calibrate a classifier by scores (N, K) of held-out documents, tune how it decides, and measure it on them.
 
     Gives the measurements, and what the user should know. The run's details are completed.
     """
@@ -138,13 +138,14 @@ def calibrate_run(
     notes = [str(found)]
     shares = probabilities(logits / found.temperature, multilabel=multilabel)
     metric = run.details.get("options", {}).get("metric", "accuracy")
-    thresholds = tune_thresholds(shares, truth, metric)
-    if thresholds is not None:
-        run.details["thresholds"] = thresholds
-    elif metric == "macro-f1":
+    rule = tune_rule(shares, truth, metric)
+    run.details |= rule.details()
+    if rule.at_least_one:
+        notes.append("every example has a label, so every text is given its most probable one: that scores higher")
+    elif rule.thresholds is None and metric == "macro-f1":
         notes.append("thresholds do not raise macro-F1 beyond chance: the most probable class is predicted")
-    guess = predicted_labels(shares, multilabel=multilabel, thresholds=thresholds)
-    measured = compute_metrics(shares, truth, names, None if thresholds is None else np.array(thresholds))
+    guess = predicted_labels(shares, multilabel=multilabel, rule=rule)
+    measured = compute_metrics(shares, truth, names, rule)
     if said := collapsed(guess, truth, names, origin):
         notes.append(f"{said} {_advice(run.details)}")
         run.details["collapsed"] = True

@@ -13,7 +13,7 @@ evaluate` does not need otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,30 @@ if TYPE_CHECKING:
 BINS = 15  # of the calibration error
 
 Average = Literal["macro", "micro"]
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """How probabilities become labels."""
+
+    thresholds: list[float] | None = None
+    """Multilabel: the probability from which on each label is given; None for 0.5. Otherwise the class with the highest
+    ratio of probability to threshold is predicted; None for the most probable one."""
+    at_least_one: bool = False
+    "Multilabel only: whether the most probable label is given even below its threshold, so that every text gets one."
+
+    @classmethod
+    def of(cls, details: Mapping[str, Any]) -> DecisionRule:
+        """Read the rule that the details of a run state."""
+        return cls(details.get("thresholds"), bool(details.get("at_least_one", False)))
+
+    def details(self) -> dict[str, Any]:
+        """State the rule in the details of a run: what differs from the default."""
+        stated = {} if self.thresholds is None else {"thresholds": self.thresholds}
+        return stated | ({"at_least_one": True} if self.at_least_one else {})
+
+
+BY_DEFAULT = DecisionRule()
 
 
 @dataclass
@@ -62,11 +86,11 @@ class Metrics:
 
 
 def compute_metrics(
-    probabilities: Numbers, truth: Numbers, names: Sequence[str], thresholds: Numbers | None = None
+    probabilities: Numbers, truth: Numbers, names: Sequence[str], rule: DecisionRule = BY_DEFAULT
 ) -> Metrics:
     """Compute all metrics: probabilities (N, K) against the truth (N,) or (N, K)."""
     multilabel = truth.ndim == 2
-    guess = predicted_labels(probabilities, multilabel=multilabel, thresholds=thresholds)
+    guess = predicted_labels(probabilities, multilabel=multilabel, rule=rule)
     each = per_class(truth, guess, names)
     return Metrics(
         count=len(truth),
@@ -80,19 +104,27 @@ def compute_metrics(
     )
 
 
-def predicted_labels(
-    probabilities: Numbers, *, multilabel: bool, thresholds: Numbers | Sequence[float] | None = None
-) -> Numbers:
+def predicted_labels(probabilities: Numbers, *, multilabel: bool, rule: DecisionRule = BY_DEFAULT) -> Numbers:
     """Decide by probabilities: the most probable class, (N,), or all labels that reach their threshold, (N, K).
 
     With thresholds, a single-label decision is the class with the highest ratio of probability to threshold. For two
     classes whose thresholds add up to 1, that is the class whose probability reaches its threshold.
     """
+    thresholds = None if rule.thresholds is None else np.asarray(rule.thresholds)
     if multilabel:
-        reached: Numbers = probabilities >= (0.5 if thresholds is None else np.asarray(thresholds))
+        given = with_top(probabilities) if rule.at_least_one else probabilities
+        reached: Numbers = given >= (0.5 if thresholds is None else thresholds)
         return reached
-    chosen: Numbers = (probabilities if thresholds is None else probabilities / np.asarray(thresholds)).argmax(1)
+    chosen: Numbers = (probabilities if thresholds is None else probabilities / thresholds).argmax(1)
     return chosen
+
+
+def with_top(probabilities: Numbers) -> Numbers:
+    """Raise the most probable label of each text to 1, so that it reaches any threshold: (N, K)."""
+    given = probabilities.copy()
+    if given.size:
+        given[np.arange(len(given)), given.argmax(1)] = 1
+    return given
 
 
 def accuracy(truth: Numbers, guess: Numbers) -> float:

@@ -19,7 +19,7 @@ from rehead.finetune.calibration import calibrated_losses, find_temperature, pro
 from rehead.finetune.candidates import proposal
 from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.metrics import accuracy, macro_f1, predicted_labels
-from rehead.finetune.thresholds import tune_thresholds
+from rehead.finetune.thresholds import tune_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -121,7 +121,7 @@ def _compare(task: Task, found: Candidate, best: Candidate | None, *, kept: bool
 
 
 def decide(logits: Floats, truth: NDArray[Any], metric: Metric) -> NDArray[Any]:
-    """Predict held-out examples with the temperature and the thresholds that a run calibrated on them has."""
+    """Predict held-out examples with the temperature and the rule that a run calibrated on them has."""
     multilabel = truth.ndim == 2
     shares = probabilities(logits / find_temperature(logits, truth), multilabel=multilabel)
-    return predicted_labels(shares, multilabel=multilabel, thresholds=tune_thresholds(shares, truth, metric))
+    return predicted_labels(shares, multilabel=multilabel, rule=tune_rule(shares, truth, metric))

@@ -11,13 +11,16 @@ few, and too coarse to tune by. F1 alone is nearly the same over a wide range of
 texts get too many labels: on the 500 comments above micro-F1 is 38.7 % at both 0.14 and 0.22, exact match 15.5 and
 24.3 %.
 
+If every example has a label, the most probable one may always be given, even below its threshold: a threshold that is
+right for the others leaves a third of those comments without any. This, too, is chosen by cross-validation.
+
 Single-label: the class with the highest ratio of probability to threshold is predicted, which without thresholds is the
 most probable one. That maximises accuracy, but hardly ever gives a rare class. For macro-F1 the thresholds are the
 frequencies of the classes to the power tau: at 0 nothing changes, at 1 all classes count the same. It is one parameter,
 because a threshold for each class would overfit the rare ones, and it has to pay in cross-validation. The bar is as low
 as that of candidates (`rehead.finetune.selection`), for the same reason.
 
-Probabilities stay what they are: thresholds are kept beside them (`details.thresholds` of a run).
+Probabilities stay what they are: the rule is kept beside them (`details.thresholds` and `details.at_least_one`).
 
 Shapes: N documents, K classes.
 """
@@ -25,12 +28,20 @@ Shapes: N documents, K classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.finetune.metrics import accuracy, macro_f1, micro_f1, predicted_labels
+from rehead.finetune.metrics import (
+    BY_DEFAULT,
+    DecisionRule,
+    accuracy,
+    macro_f1,
+    micro_f1,
+    predicted_labels,
+    with_top,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,9 +63,9 @@ OWN_MARGIN = 1.0  # standard errors by which more thresholds of multilabel data 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Thresholds of the labels of multilabel data, with their cross-validated scores."""
+    """How labels of multilabel data are decided, with the cross-validated scores of it."""
 
-    thresholds: list[float]
+    rule: DecisionRule
     exact_match: float
     micro_f1: float
     macro_f1: float
@@ -65,14 +76,14 @@ class Decisions:
         return {"accuracy": accuracy, "macro-f1": self.macro_f1, "micro-f1": self.micro_f1}[metric]
 
 
-def tune_thresholds(probabilities: NDArray[Any], truth: NDArray[Any], metric: Metric) -> list[float] | None:
-    """Tune the thresholds of a classifier for a metric: probabilities (N, K), truth (N,) or (N, K) → K thresholds.
+def tune_rule(probabilities: NDArray[Any], truth: NDArray[Any], metric: Metric) -> DecisionRule:
+    """Tune how a classifier decides, for a metric: probabilities (N, K), truth (N,) or (N, K).
 
-    None where the most probable class is predicted: single-label data, unless thresholds raise macro-F1.
+    The most probable class of single-label data is predicted, unless thresholds raise macro-F1.
     """
     if truth.ndim == 2:
-        return choose_thresholds(probabilities, truth, metric=metric).thresholds
-    return class_thresholds(probabilities, truth) if metric == "macro-f1" else None
+        return choose_rule(probabilities, truth, metric=metric).rule
+    return DecisionRule(class_thresholds(probabilities, truth)) if metric == "macro-f1" else BY_DEFAULT
 
 
 def find_thresholds(probabilities: NDArray[Any], truth: NDArray[Any]) -> list[float]:
@@ -85,10 +96,10 @@ def find_thresholds(probabilities: NDArray[Any], truth: NDArray[Any]) -> list[fl
     ]
 
 
-def choose_thresholds(
+def choose_rule(
     probabilities: NDArray[Any], truth: NDArray[Any], folds: Folds | None = None, *, metric: Metric = "accuracy"
 ) -> Decisions:
-    """Choose which labels get a threshold of their own, and tune them all. probabilities, truth: (N, K).
+    """Choose which labels get a threshold of their own, and whether every text gets one. probabilities, truth: (N, K).
 
     `folds` split the documents (by default `stratified`); the scores are those of thresholds tuned on the
     other folds. More thresholds have to be better by a standard error: on 500 comments two labels with a low threshold
@@ -96,22 +107,33 @@ def choose_thresholds(
     """
     real = truth > 0
     folds = stratified(real) if folds is None else folds
+    found = _choose_own(probabilities, real, folds, metric, at_least_one=False)
+    if len(real) and real.any(1).all():
+        other = _choose_own(with_top(probabilities), real, folds, metric, at_least_one=True)
+        found = max(found, other, key=lambda each: each.by(metric))
+    return found
+
+
+def _choose_own(
+    probabilities: NDArray[Any], real: NDArray[np.bool_], folds: Folds, metric: Metric, *, at_least_one: bool
+) -> Decisions:
+    """Choose which labels get a threshold of their own."""
     best, taken = None, np.zeros_like(real)
     for own_from in OWN_FROM:
         predicted = np.zeros_like(real)
         for rest, held_out in folds:
             predicted[held_out] = probabilities[held_out] >= _tune(probabilities[rest], real[rest], own_from, metric)
-        if best is None or _pays(predicted, taken, real, lambda *both: _decisions(*both).by(metric), OWN_MARGIN):
-            best, taken = _decisions(real, predicted), predicted
-            best = replace(best, thresholds=_tune(probabilities, real, own_from, metric).tolist())
+        if best is None or _pays(predicted, taken, real, lambda *both: _scores(*both).by(metric), OWN_MARGIN):
+            rule = DecisionRule(_tune(probabilities, real, own_from, metric).tolist(), at_least_one)
+            best, taken = _scores(real, predicted, rule), predicted
     assert best is not None  # noqa: S101 (the first is always taken)
     return best
 
 
-def _decisions(real: NDArray[Any], predicted: NDArray[Any]) -> Decisions:
-    """Measure predictions: the scores, and no thresholds."""
+def _scores(real: NDArray[Any], predicted: NDArray[Any], rule: DecisionRule = BY_DEFAULT) -> Decisions:
+    """Measure predictions."""
     scores = accuracy(real, predicted), micro_f1(real, predicted), macro_f1(real, predicted, real.shape[1])
-    return Decisions([], *(float(np.nan_to_num(each)) for each in scores))
+    return Decisions(rule, *(float(np.nan_to_num(each)) for each in scores))
 
 
 def class_thresholds(probabilities: NDArray[Any], truth: NDArray[Any]) -> list[float] | None:
@@ -121,7 +143,7 @@ def class_thresholds(probabilities: NDArray[Any], truth: NDArray[Any]) -> list[f
     half the standard error of the difference (`MARGIN`).
     """
     powers = _powers(truth, probabilities.shape[1])
-    guesses = [predicted_labels(probabilities, multilabel=False, thresholds=each) for each in powers]
+    guesses = [predicted_labels(probabilities, multilabel=False, rule=DecisionRule(each.tolist())) for each in powers]
     tuned = guesses[0].copy()
     for rest, held_out in stratified(truth):
         tuned[held_out] = guesses[_best(guesses, truth, rest)][held_out]

@@ -105,6 +105,8 @@ def _labels(run: Run) -> list[str]:
         lines.append(f"- {plain(name)}{given}")
     if len(run.labels) > NAMES:
         lines.append(f"- and {len(run.labels) - NAMES} more, in `labels.json`")
+    if multilabel and run.details.get("at_least_one"):
+        lines += ["", "Every text is given its most probable label, also below its threshold."]
     if not multilabel and any(isinstance(each, float) for each in thresholds):
         lines += ["", "The label with the highest ratio of probability to threshold is predicted."]
     return ["\n".join(lines)]

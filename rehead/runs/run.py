@@ -266,7 +266,9 @@ def _encodes(name: str) -> bool:
 
 
 def _check_thresholds(details: Mapping[str, Any], labels: Sequence[str] | None) -> None:
-    """Check what decides about labels: a number above 0 for each, or nothing."""
+    """Check what decides about labels: a number above 0 for each, or nothing; and whether one is always given."""
+    if not isinstance(always := details.get("at_least_one", False), bool):
+        raise ConfigError(f"details.at_least_one is {short_repr(always)}. Expected true or false.")
     found = details.get("thresholds")
     if found is None:
         return

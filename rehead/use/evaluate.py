@@ -70,7 +70,7 @@ def evaluate_labeller(labeller: Labeller, data: LabelledData) -> Metrics:
     from rehead.finetune.targets import targets
 
     truth = targets(data, labeller.names, multilabel=labeller.multilabel)
-    return compute_metrics(labeller.probabilities(data.texts), truth, labeller.names, labeller.thresholds)
+    return compute_metrics(labeller.probabilities(data.texts), truth, labeller.names, labeller.rule)
 
 
 def format_metrics(found: Metrics) -> str:

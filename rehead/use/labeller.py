@@ -4,7 +4,7 @@
     given = labeller.probabilities(["What a film!"])  # (1, K)
     labeller.labels(given)                            # [("positive",)]
 
-Probabilities are calibrated, and thresholds are those tuned in fine-tuning (`rehead.finetune.thresholds`).
+Probabilities are calibrated, and decisions follow the rule tuned in fine-tuning (`rehead.finetune.thresholds`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.errors import UserError
-from rehead.finetune.metrics import predicted_labels
+from rehead.finetune.metrics import DecisionRule, predicted_labels
 from rehead.model.config import Classifier
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities, encode, encoded_probabilities
@@ -38,8 +38,8 @@ class Labeller:
     "The labels, in the order of the probabilities."
     multilabel: bool
     "Whether a text may have any number of labels."
-    thresholds: NDArray[np.float64] | None
-    "The decision threshold of each label. None: 0.5 if multilabel; otherwise the most probable label is predicted."
+    rule: DecisionRule
+    "How probabilities become labels."
 
     @classmethod
     def open(cls, path: str | Path) -> Labeller:
@@ -55,13 +55,13 @@ class Labeller:
     def of(cls, run: Run) -> Labeller:
         """Wrap a loaded run, which has labels."""
         names, head = run.labels or [], run.model.head_config
-        thresholds = run.details.get("thresholds")
-        given = None if thresholds is None else np.array(thresholds, np.float64)
-        if given is not None and given.shape != (len(names),):
+        rule = DecisionRule.of(run.details)
+        if rule.thresholds is not None and len(rule.thresholds) != len(names):
             raise UserError(
-                f"details: thresholds has {given.size} numbers for {len(names)} labels. Fine-tune the run again."
+                f"details: thresholds has {len(rule.thresholds)} numbers for {len(names)} labels. Fine-tune the run "
+                "again."
             )
-        return cls(run, list(names), isinstance(head, Classifier) and head.multilabel, given)
+        return cls(run, list(names), isinstance(head, Classifier) and head.multilabel, rule)
 
     def probabilities(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Predict the probability of each label for each text: (N, K). Rows sum to 1, unless multilabel."""
@@ -80,7 +80,7 @@ class Labeller:
 
         Confidence is the probability of the predicted class; multilabel: the minimum of max(p, 1 − p) over the labels.
         """
-        chosen = predicted_labels(probabilities, multilabel=self.multilabel, thresholds=self.thresholds)
+        chosen = predicted_labels(probabilities, multilabel=self.multilabel, rule=self.rule)
         if self.multilabel:
             found = [tuple(self.names[place] for place in np.flatnonzero(row)) for row in chosen]
             confidence = np.maximum(probabilities, 1 - probabilities).min(1, initial=1.0)

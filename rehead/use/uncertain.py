@@ -37,15 +37,14 @@ def uncertainty(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
     """Compute the uncertainty of each text, from 0 to 1, by its probabilities (N, K): (N,)."""
     given = probabilities.astype(np.float64)
     if labeller.multilabel:
-        thresholds = np.full(given.shape[1], 0.5) if labeller.thresholds is None else labeller.thresholds
-        thresholds = np.clip(thresholds, 1e-9, 1 - 1e-9)
+        thresholds = np.clip(labeller.rule.thresholds or [0.5] * given.shape[1], 1e-9, 1 - 1e-9)
         closeness = np.where(given < thresholds, given / thresholds, (1 - given) / (1 - thresholds))
         closest: Floats = closeness.max(1, initial=0.0)
         return closest
     if given.shape[1] < 2:
         return np.zeros(len(given))
-    if labeller.thresholds is not None:
-        given = given / labeller.thresholds
+    if labeller.rule.thresholds is not None:
+        given = given / np.array(labeller.rule.thresholds)
         given /= given.sum(1, keepdims=True)
     highest = np.sort(given, axis=1)[:, -2:]
     margin: Floats = 1 - (highest[:, 1] - highest[:, 0])

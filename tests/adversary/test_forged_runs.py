@@ -66,6 +66,12 @@ def test_thresholds_that_are_none(thresholds: object, sound: Path, tmp_path: Pat
     assert "details.thresholds is" in (use(path) or "")
 
 
+@pytest.mark.parametrize("always", ["yes", 1, [True], None])
+def test_a_rule_that_is_neither_true_nor_false(always: object, sound: Path, tmp_path: Path) -> None:
+    path = forge(sound, tmp_path / "run", lambda config: config["details"].update(at_least_one=always))
+    assert "details.at_least_one is" in (use(path) or "")
+
+
 @pytest.mark.parametrize("length", [10**30, 2**63, 2**41, 0, -1, 1.5, "9", [9]])
 def test_lengths_that_no_text_has(length: object, tmp_path: Path) -> None:
     sound = save(text_classifier("all"), tmp_path / "sound")

@@ -12,6 +12,7 @@ from rehead.compare import fasttext_baseline
 from rehead.compare.baselines import fit_baseline
 from rehead.compare.options import CompareOptions, check_compare
 from rehead.errors import UserError
+from rehead.finetune.metrics import DecisionRule, predicted_labels
 from rehead.finetune.targets import targets
 from tests.compare.conftest import reviews, tagged
 
@@ -50,7 +51,7 @@ def test_it_learns(kinds: tuple[str, ...]) -> None:
     assert probabilities.sum(1) == pytest.approx(np.ones(150), abs=1e-5)
     assert (probabilities.argmax(1) == truth).mean() > 0.8
     assert "epochs" in found.notes[0]
-    assert found.thresholds is None
+    assert found.rule == DecisionRule()
 
 
 def test_its_probabilities_are_the_packages_own() -> None:
@@ -76,8 +77,8 @@ def test_several_labels_none_and_a_class_without_examples() -> None:
     truth = targets(test, test.names, multilabel=True) > 0
     assert probabilities.shape == (80, 3)
     assert probabilities[:, 2].max() == 0
-    assert found.thresholds is not None
-    assert ((probabilities >= np.array(found.thresholds))[:, :2] == truth).mean() > 0.85
+    predicted = predicted_labels(probabilities, multilabel=True, rule=found.rule)
+    assert (predicted[:, :2] == truth).mean() > 0.85
 
 
 def test_a_class_with_one_example() -> None:

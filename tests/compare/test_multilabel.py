@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rehead.compare.baselines import fit_baseline
 from rehead.compare.multilabel import calibrate, log_loss, sigmoid
-from rehead.finetune.metrics import micro_f1
+from rehead.finetune.metrics import micro_f1, predicted_labels
 from rehead.finetune.targets import targets
 from rehead.text.documents import LabelledData
 from tests.compare.conftest import tagged
@@ -79,9 +79,9 @@ def test_a_rare_label_is_predicted(name: str) -> None:
     truth = targets(test, test.names, multilabel=True) > 0
     assert truth[:, 1].mean() < 0.12
     baseline = fit_baseline(name, train, train.names)  # type: ignore[arg-type]
-    assert baseline.thresholds is not None
-    assert len(baseline.thresholds) == 2
-    predicted = baseline.predict(test.texts) >= np.array(baseline.thresholds)
+    assert baseline.rule.thresholds is not None
+    assert len(baseline.rule.thresholds) == 2
+    predicted = predicted_labels(baseline.predict(test.texts), multilabel=True, rule=baseline.rule)
     assert (predicted & truth)[:, 1].sum() / truth[:, 1].sum() > 0.5
     assert micro_f1(truth, predicted) > 0.8
     assert "macro-F1" in baseline.notes[0]
@@ -92,6 +92,6 @@ def test_a_label_of_one_text_does_not_stop_cross_validation() -> None:
     train.names = [*train.names, "single"]
     train.labels[0] = (*train.labels[0], "single")
     baseline = fit_baseline("tfidf_chars", train, train.names)
-    assert baseline.thresholds is not None
+    assert baseline.rule.thresholds is not None
     assert "5-fold" in baseline.notes[0]
     assert np.isfinite(baseline.predict(train.texts)).all()

@@ -11,6 +11,7 @@ from rehead.compare.guards import SealedTestSet
 from rehead.compare.kinds import BASELINES
 from rehead.compare.results import Control, CurvePoint, DataFacts, LeakFacts, Method, Results, RunFacts
 from rehead.compare.scoring import score
+from rehead.finetune.metrics import DecisionRule
 from rehead.text.documents import LabelledData
 
 TRUTH = ["a", "a", "a", "b", "b", "c"]
@@ -30,7 +31,7 @@ def outcome(answers: str, sure: float = 0.8, curve: list[CurvePoint] | None = No
     """Answers as a word: `aab` says a, a, b, each with this probability."""
     table = np.full((len(answers), 3), (1 - sure) / 2, np.float32)
     table[np.arange(len(answers)), ["abc".index(each) for each in answers]] = sure
-    return Outcome(table, 2.0, 0.5, curve or [], [], None)
+    return Outcome(table, 2.0, 0.5, curve or [], [], DecisionRule())
 
 
 def method(key: str) -> Method:
@@ -87,7 +88,7 @@ def test_exact_match_micro_and_macro_f1_of_several_labels() -> None:
     said = np.where(chance.random((2, 60, 3)) < 0.8, truth, ~truth)
     labels = [tuple(name for name, there in zip("abc", row, strict=True) if there) for row in truth]
     outcomes = {
-        Trial("tfidf", 10, seed): Outcome(each.astype(np.float32), 1.0, 1.0, [], [], None)
+        Trial("tfidf", 10, seed): Outcome(each.astype(np.float32), 1.0, 1.0, [], [], DecisionRule())
         for seed, each in enumerate(said)
     }
     results = scored(outcomes, ["tfidf"], parts(labels, multilabel=True))
@@ -162,7 +163,8 @@ def test_a_control_with_several_labels_asks_for_each() -> None:
     told = np.array([[0.9, 0.1, 0.1], [0.9, 0.9, 0.1], [0.1, 0.1, 0.1], [0.1, 0.9, 0.1]] * 50, np.float32)
     for answers, recall in ((told, 1.0), (np.zeros_like(told), 0.5)):
         trials = {
-            Trial("nbsvm", 10, 0, shuffled): Outcome(answers, 1.0, 1.0, [], [], None) for shuffled in (False, True)
+            Trial("nbsvm", 10, 0, shuffled): Outcome(answers, 1.0, 1.0, [], [], DecisionRule())
+            for shuffled in (False, True)
         }
         (control,) = scored(trials, ["nbsvm"], parts(truth, multilabel=True)).guards.controls
         assert (control.recall, control.chance, control.passed) == (recall, 0.5, recall == 0.5)
@@ -181,12 +183,12 @@ def test_reliability_has_bins_of_equally_many() -> None:
 def test_several_labels_are_given_from_their_thresholds_on() -> None:
     made = parts([("a",), ("a", "b"), (), ("b",)], multilabel=True)
     table = np.array([[0.9, 0.2, 0.1], [0.6, 0.4, 0.1], [0.1, 0.25, 0.2], [0.1, 0.35, 0.1]], np.float32)
-    outcomes = {Trial("pretrained", 10, 0): Outcome(table, 1.0, 1.0, [], [], [0.5, 0.3, 0.5])}
+    outcomes = {Trial("pretrained", 10, 0): Outcome(table, 1.0, 1.0, [], [], DecisionRule([0.5, 0.3, 0.5]))}
     results = scored(outcomes, ["pretrained"], made)
     assert results.scores[0].by_seed == [1.0]
     assert results.mistakes == []
     assert results.confusions == []
-    outcomes[Trial("pretrained", 10, 0)].thresholds = None
+    outcomes[Trial("pretrained", 10, 0)].rule = DecisionRule()
     results = scored(outcomes, ["pretrained"], parts([("a",), ("a", "b"), (), ("b",)], multilabel=True))
     assert results.scores[0].by_seed == [0.5]
     assert [(each.truth, each.answer) for each in results.mistakes] == [("b", "nothing"), ("a, b", "a")]

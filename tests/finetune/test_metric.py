@@ -16,7 +16,7 @@ from rehead.finetune.candidates.candidate import Candidate, Task
 from rehead.finetune.examples import Examples
 from rehead.finetune.fit import fit_classifier
 from rehead.finetune.losses import selection_losses
-from rehead.finetune.metrics import macro_f1, predicted_labels
+from rehead.finetune.metrics import DecisionRule, macro_f1, predicted_labels
 from rehead.finetune.options import FitOptions, Metric
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load, save
@@ -80,7 +80,7 @@ def test_macro_f1_finds_more_of_a_rare_class(base: Run) -> None:
         shares[metric] = class_logits(run, new.texts)
         logits = np.exp(shares[metric])
         probabilities = logits / logits.sum(1, keepdims=True)
-        guess = predicted_labels(probabilities, multilabel=False, thresholds=run.details.get("thresholds"))
+        guess = predicted_labels(probabilities, multilabel=False, rule=DecisionRule.of(run.details))
         found[metric] = macro_f1(truth, guess, 2), int((guess == 1).sum())
     assert found["macro-f1"][1] > found["accuracy"][1]
     assert found["macro-f1"][0] > found["accuracy"][0]

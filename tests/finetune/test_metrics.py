@@ -40,7 +40,7 @@ def test_several_labels_as_scikit_learn_has_it() -> None:
     truth = (chance.rand(150, 3) < 0.4).astype(np.float32)
     probabilities = np.clip(0.5 * truth + 0.6 * chance.rand(150, 3), 0, 0.999)
     thresholds = np.array([0.4, 0.5, 0.7])
-    found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"], thresholds)
+    found = metrics.compute_metrics(probabilities, truth, ["a", "b", "c"], metrics.DecisionRule(thresholds.tolist()))
     assert found.micro_f1 == pytest.approx(sk_metrics.f1_score(truth, probabilities >= thresholds, average="micro"))
     guess = probabilities >= thresholds
     assert found.accuracy == pytest.approx(sk_metrics.accuracy_score(truth, guess))
@@ -107,8 +107,24 @@ def test_micro_f1_counts_pairs() -> None:
 def test_with_thresholds_the_class_with_the_highest_ratio_is_predicted() -> None:
     shares = np.array([[0.6, 0.4], [0.8, 0.2], [0.7, 0.3]])
     assert metrics.predicted_labels(shares, multilabel=False).tolist() == [0, 0, 0]
-    given = metrics.predicted_labels(shares, multilabel=False, thresholds=[0.65, 0.35])
+    given = metrics.predicted_labels(shares, multilabel=False, rule=metrics.DecisionRule([0.65, 0.35]))
     assert given.tolist() == [1, 0, 0]  # those of which the second class reaches 0.35
-    assert metrics.predicted_labels(shares, multilabel=False, thresholds=[0.5, 0.5]).tolist() == [0, 0, 0]
-    found = metrics.compute_metrics(shares, np.array([1, 0, 0]), ["a", "b"], np.array([0.65, 0.35]))
+    assert metrics.predicted_labels(shares, multilabel=False, rule=metrics.DecisionRule([0.5, 0.5])).tolist() == [
+        0,
+        0,
+        0,
+    ]
+    found = metrics.compute_metrics(shares, np.array([1, 0, 0]), ["a", "b"], metrics.DecisionRule([0.65, 0.35]))
     assert (found.accuracy, found.macro_f1, found.confusion) == (1.0, 1.0, [[2, 0], [0, 1]])
+
+
+def test_the_most_probable_label_is_given_below_its_threshold_too() -> None:
+    shares = np.array([[0.3, 0.2, 0.1], [0.1, 0.7, 0.6], [0.4, 0.2, 0.6]])
+    rule = metrics.DecisionRule([0.5, 0.5, 0.7], at_least_one=True)
+    given = metrics.predicted_labels(shares, multilabel=True, rule=rule)
+    assert given.tolist() == [[True, False, False], [False, True, False], [False, False, True]]
+    assert not metrics.predicted_labels(shares, multilabel=True, rule=metrics.DecisionRule([0.5, 0.5, 0.7]))[0].any()
+    assert shares[0, 0] == 0.3  # nothing was changed in place
+    assert metrics.predicted_labels(shares[:0], multilabel=True, rule=rule).shape == (0, 3)
+    assert metrics.DecisionRule.of(rule.details()) == rule
+    assert metrics.DecisionRule.of({}).details() == {}

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from rehead.finetune import thresholds
-from rehead.finetune.metrics import accuracy, macro_f1, micro_f1, per_class, predicted_labels
+from rehead.finetune.metrics import DecisionRule, accuracy, macro_f1, micro_f1, per_class, predicted_labels
 from rehead.finetune.options import Metric
 from rehead.finetune.thresholds import (
     GRID,
     Decisions,
-    choose_thresholds,
+    choose_rule,
     class_thresholds,
     exact_threshold,
     find_thresholds,
     stratified,
-    tune_thresholds,
+    tune_rule,
 )
 
 
@@ -37,6 +37,11 @@ def imbalanced(count: int, seed: int = 0, skill: float = 1.0) -> tuple[np.ndarra
     scores = skill * (np.eye(3)[truth] + chance.normal(size=(count, 3))) + np.log(prior)
     shares = np.exp(scores)
     return shares / shares.sum(1, keepdims=True), truth
+
+
+def thresholds_of(found: Decisions) -> list[float]:
+    assert found.rule.thresholds is not None
+    return found.rule.thresholds
 
 
 def test_thresholds_are_the_best_of_all() -> None:
@@ -72,10 +77,10 @@ def test_the_documents_of_each_class_are_dealt_out_to_folds() -> None:
 def test_a_shared_threshold_is_the_best_for_micro_f1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thresholds, "OWN_FROM", (None,))
     probabilities, truth = made(300, [0.3, 0.1, 0.05])
-    found = choose_thresholds(probabilities, truth, metric="micro-f1")
-    assert len(set(found.thresholds)) == 1
+    found = choose_rule(probabilities, truth, metric="micro-f1")
+    assert len(set(thresholds_of(found))) == 1
     best = max(micro_f1(truth, probabilities >= each) for each in np.unique(probabilities))
-    assert micro_f1(truth, probabilities >= found.thresholds[0]) == pytest.approx(best)
+    assert micro_f1(truth, probabilities >= thresholds_of(found)[0]) == pytest.approx(best)
     assert found.micro_f1 <= best  # tuned on other folds
 
 
@@ -89,7 +94,7 @@ def test_for_accuracy_it_is_the_best_for_exact_match_and_micro_f1() -> None:
 
 
 def test_the_score_of_a_metric_is_what_it_says() -> None:
-    found = Decisions([0.5], exact_match=0.2, micro_f1=0.4, macro_f1=0.1)
+    found = Decisions(DecisionRule([0.5]), exact_match=0.2, micro_f1=0.4, macro_f1=0.1)
     assert found.by("accuracy") == pytest.approx(0.3)
     assert (found.by("micro-f1"), found.by("macro-f1")) == (0.4, 0.1)
 
@@ -103,8 +108,8 @@ def test_scores_are_those_of_thresholds_tuned_on_other_folds(monkeypatch: pytest
         inside = fold_of == fold
         predicted[inside] = probabilities[inside] >= find_thresholds(probabilities[~inside], truth[~inside])
     folds = [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(5)]
-    found = choose_thresholds(probabilities, truth.astype(np.float32), folds, metric="macro-f1")
-    assert found.thresholds == find_thresholds(probabilities, truth)
+    found = choose_rule(probabilities, truth.astype(np.float32), folds, metric="macro-f1")
+    assert found.rule == DecisionRule(find_thresholds(probabilities, truth))
     assert found.exact_match == accuracy(truth, predicted)
     assert found.micro_f1 == micro_f1(truth, predicted)
     assert found.macro_f1 == macro_f1(truth, predicted, 2)
@@ -115,9 +120,9 @@ def test_labels_share_a_threshold_unless_their_own_pays(metric: Metric) -> None:
     """Many examples of miscalibrated labels: each gets its own. Few examples of calibrated ones: they share."""
     probabilities, truth = made(4000, [0.5, 0.2, 0.2])
     odds = probabilities / (1 - probabilities) * np.exp([-3.0, 0.0, 3.0])
-    assert len(set(choose_thresholds(odds / (1 + odds), truth, metric=metric).thresholds)) == 3
+    assert len(set(thresholds_of(choose_rule(odds / (1 + odds), truth, metric=metric)))) == 3
     if metric != "macro-f1":
-        assert len(set(choose_thresholds(*made(120, [0.06] * 30), metric=metric).thresholds)) == 1
+        assert len(set(thresholds_of(choose_rule(*made(120, [0.06] * 30), metric=metric)))) == 1
 
 
 def test_rare_labels_do_not_cost_exact_matches() -> None:
@@ -134,8 +139,8 @@ def test_rare_labels_do_not_cost_exact_matches() -> None:
     later, real = draw(4000)
     exact = {"own": accuracy(real, later >= find_thresholds(probabilities, truth))}
     for metric in ("accuracy", "micro-f1"):
-        found = choose_thresholds(probabilities, truth, metric=metric)
-        exact[metric] = accuracy(real, later >= found.thresholds)
+        found = choose_rule(probabilities, truth, metric=metric)
+        exact[metric] = accuracy(real, predicted_labels(later, multilabel=True, rule=found.rule))
     assert exact["accuracy"] > exact["micro-f1"] > exact["own"]
     assert exact["accuracy"] > 1.5 * exact["own"]
 
@@ -144,7 +149,36 @@ def test_rare_labels_do_not_cost_exact_matches() -> None:
 def test_too_few_documents_leave_one_half(metric: Metric) -> None:
     for count in (0, 1, 3):
         truth = np.eye(4, 2)[:count]
-        assert choose_thresholds(np.full((count, 2), 0.3), truth, metric=metric).thresholds == [0.5, 0.5]
+        assert thresholds_of(choose_rule(np.full((count, 2), 0.3), truth, metric=metric)) == [0.5, 0.5]
+
+
+def one_of_many(count: int, seed: int = 0, classes: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Calibrated probabilities of labels of which every text has one, seldom two; hardly ever one is above a half."""
+    chance = np.random.default_rng(seed)
+    truth = np.eye(classes, dtype=bool)[chance.integers(classes, size=count)]
+    truth |= chance.random(truth.shape) < 0.01
+    odds = np.exp(2 * truth + chance.normal(size=truth.shape)) / 20
+    return odds / (1 + odds), truth
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "micro-f1"])
+def test_where_every_text_has_a_label_every_text_gets_one(metric: Metric) -> None:
+    found = choose_rule(*one_of_many(600), metric=metric).rule
+    assert found.at_least_one
+    later, real = one_of_many(4000, seed=1)
+    plain = choose_rule(*_with_an_empty_text(*one_of_many(600)), metric=metric).rule
+    assert not plain.at_least_one  # a text may have none, so none is forced on it
+    with_top, without = (predicted_labels(later, multilabel=True, rule=each) for each in (found, plain))
+    assert with_top.any(1).all()
+    assert not without.any(1).all()
+    assert micro_f1(real, with_top) > micro_f1(real, without)
+    assert accuracy(real, with_top) > accuracy(real, without) + 0.05
+
+
+def _with_an_empty_text(probabilities: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    truth = truth.copy()
+    truth[0] = False
+    return probabilities, truth
 
 
 def test_macro_f1_gets_thresholds_where_they_pay() -> None:
@@ -154,7 +188,7 @@ def test_macro_f1_gets_thresholds_where_they_pay() -> None:
     assert sum(found) == pytest.approx(1)
     assert found[0] > found[1] > found[2]
     later, real = imbalanced(4000, seed=1)
-    plain, tuned = (predicted_labels(later, multilabel=False, thresholds=each) for each in (None, found))
+    plain, tuned = (predicted_labels(later, multilabel=False, rule=DecisionRule(each)) for each in (None, found))
     assert macro_f1(real, tuned, 3) > macro_f1(real, plain, 3) + 0.03
     frequency = np.bincount(truth) + 1.0
     powers = [frequency**tau / (frequency**tau).sum() for tau in (0.25, 0.5, 0.75, 1.0)]
@@ -178,7 +212,7 @@ def test_few_examples_gain_on_average_and_never_lose_much() -> None:
     for seed in range(20):
         found = class_thresholds(*imbalanced(100, seed))
         later, real = imbalanced(1000, seed + 100)
-        plain, tuned = (predicted_labels(later, multilabel=False, thresholds=each) for each in (None, found))
+        plain, tuned = (predicted_labels(later, multilabel=False, rule=DecisionRule(each)) for each in (None, found))
         lost.append(macro_f1(real, plain, 3) - macro_f1(real, tuned, 3))
     assert np.mean(lost) < 0
     assert max(lost) < 0.03
@@ -186,12 +220,12 @@ def test_few_examples_gain_on_average_and_never_lose_much() -> None:
 
 def test_what_is_tuned_depends_on_labels_and_metric() -> None:
     shares, truth = imbalanced(2000)
-    assert tune_thresholds(shares, truth, "accuracy") is None
-    assert tune_thresholds(shares, truth, "macro-f1") == class_thresholds(shares, truth)
+    assert tune_rule(shares, truth, "accuracy") == DecisionRule()
+    assert tune_rule(shares, truth, "macro-f1").thresholds == class_thresholds(shares, truth)
     table = np.eye(3)[truth]
     for metric in ("accuracy", "macro-f1", "micro-f1"):
-        expected = choose_thresholds(shares, table, metric=metric).thresholds
-        assert tune_thresholds(shares, table, metric) == expected
+        expected = choose_rule(shares, table, metric=metric).rule
+        assert tune_rule(shares, table, metric) == expected
 
 
 def _f1(shares: np.ndarray, truth: np.ndarray, label: int, threshold: float) -> float:

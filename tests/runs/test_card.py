@@ -29,6 +29,7 @@ DETAILS = {
     },
     "candidates": [{"name": "frozen base", "accuracy": 0.812, "macro_f1": 0.701, "examples": 789, "kept": True}],
     "thresholds": [0.25, 0.5],
+    "at_least_one": True,
 }  # fmt: skip
 
 
@@ -48,6 +49,7 @@ def test_it_says_what_the_run_says() -> None:
         [run.model.config.learning_part, VIEWS["bag"].about],
         ["- bad", "0.250"],
         ["- good", "0.500"],
+        ["its most probable label"],
         ["1,234", "ab" * 32],
         ["567", "cd" * 32],
         ["bag", "987,654 tokens"],

@@ -450,3 +450,17 @@ def test_the_folder_decides_by_the_thresholds_of_a_single_label(tmp_path: Path) 
     assert [tuple(each["labels"]) for each in alone(tmp_path / "out", *texts)] == expected
     about = json.loads((tmp_path / "out" / "model.json").read_text(encoding="utf-8"))
     assert about["thresholds"] == thresholds
+
+
+def test_the_folder_gives_the_most_probable_label_where_the_run_does(tmp_path: Path) -> None:
+    run = text_classifier("words", multilabel=True)
+    names = run.labels or []
+    texts = [text for text in TEXTS if text]
+    run.details["thresholds"] = [1.0] * len(names)
+    assert set(Labeller.of(run).labels(Labeller.of(run).probabilities(texts))) == {()}
+    run.details["at_least_one"] = True
+    save(run, tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    expected = Labeller.open(tmp_path / "run").labels(Labeller.of(run).probabilities(texts))
+    assert all(labels is not None and len(labels) == 1 for labels in expected)
+    assert [tuple(each["labels"]) for each in alone(tmp_path / "out", *texts)] == expected

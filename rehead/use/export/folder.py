@@ -33,6 +33,7 @@ from rehead.bases import tokens
 from rehead.bases.tokens import open_finder
 from rehead.disk import atomic_directory, write_json
 from rehead.errors import UserError
+from rehead.finetune.metrics import DecisionRule
 from rehead.model.config import Classifier, to_dict
 from rehead.model.objectives import last_specs
 from rehead.replacing import writing
@@ -178,7 +179,7 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
         "model": to_dict(run.model.config),
     }
     if isinstance(run.model.head_config, Classifier):
-        thresholds = run.details.get("thresholds") or [0.5] * len(run.labels or [])
+        rule = DecisionRule.of(run.details)
         views = open_views(run.model)
         brought = [view for view in views if isinstance(view, BroughtView)]
         ids = {"ids": "int64 (tokens): one whole document, without special tokens"} if reads_own_tokens(views) else {}
@@ -200,7 +201,8 @@ def describe(run: Run, what: str, kind: Format) -> dict[str, Any]:
             "outputs": {"logits": "float32 (labels)", "probabilities": "float32 (labels)"},
             "labels": run.labels,
             "multilabel": run.model.head_config.multilabel,
-            "thresholds": thresholds,
+            "thresholds": rule.thresholds or [0.5] * len(run.labels or []),
+            "at_least_one": rule.at_least_one,
             "head": to_dict(run.model.head_config),
             "bases": {
                 view.name: {"file": f"{BASES}/{view.options.base}.json", **base_stated(view)} for view in brought

@@ -27,8 +27,8 @@ class MultilabelResult(BaseModel):
     """The labels of one text, any number of them."""
 
     labels: list[str] | None = Field(
-        description="Labels above their thresholds; null if the classifier is less certain than the threshold of the "
-        "request, or the text is blank."
+        description="Labels above their thresholds, or the most probable one; null if the classifier is less certain "
+        "than the threshold of the request, or the text is blank."
     )
     probabilities: dict[str, float] | None = Field(description="By label; null if the text is blank.")
 

@@ -46,7 +46,7 @@ def predict(texts: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield {"labels": None, "probabilities": None}
             continue
         [given] = SESSION.run(["probabilities"], read(text))
-        reached = given / ABOUT["thresholds"]
+        reached = given / ABOUT["thresholds"] + ABOUT["at_least_one"] * (given == given.max())
         chosen = reached >= 1 if ABOUT["multilabel"] else np.arange(len(given)) == reached.argmax()
         labels = [name for name, yes in zip(ABOUT["labels"], chosen, strict=True) if yes]
         yield {"labels": labels, "probabilities": dict(zip(ABOUT["labels"], given.tolist(), strict=True))}
