@@ -44,6 +44,7 @@ ALPHAS = (10.0, 3.0, 1.0)  # of the student: what suits questions is too little 
 STEPS = (8, 4)  # of conjugate gradients, from nothing and from a similar student: guesses are not worth more
 ROUNDS = 2
 SHARES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the student's scores beside the teacher's
+USUAL = 2.0  # taken unless another share is better by a standard error: folds of few examples can seldom tell
 MARGIN = -0.5  # standard errors by which it may seem worse: it helped on every kind of text
 MANY, FOLDS = 400, (5, 2)  # folds to judge by, with few examples and with many; if multilabel, as with few
 
@@ -74,8 +75,8 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         student = trainer.teach(teacher, inside)
         for share, logits in taught.items():
             logits[outside] = teacher.scores(held_out) + share * student.scores(held_out)
-    share = min(
-        SHARES, key=lambda each: calibrated_losses(taught[each], task.truth, balanced=task.balanced_loss).mean()
+    share = choose_share(
+        {each: calibrated_losses(taught[each], task.truth, balanced=task.balanced_loss) for each in SHARES}
     )
 
     def build() -> Run:
@@ -85,6 +86,14 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return build_linear(task.base, examples, mean_classifier([teacher, student], factors), task.train)
 
     return dataclasses.replace(best, name="self-training", logits=taught[share], build=build, margin=MARGIN)
+
+
+def choose_share(losses: dict[float, Floats]) -> float:
+    """Choose the student's share by the losses of held-out examples, (N,) each."""
+    best = min(losses, key=lambda share: losses[share].mean())
+    usual = USUAL if USUAL in losses else best
+    gain = losses[usual] - losses[best]
+    return best if gain.mean() > gain.std() / len(gain) ** 0.5 else usual
 
 
 class StudentTrainer:

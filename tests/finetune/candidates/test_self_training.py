@@ -19,7 +19,9 @@ from rehead.finetune.candidates.self_training import (
     LABELLED_WEIGHT,
     SHARES,
     SHARPNESS,
+    USUAL,
     StudentTrainer,
+    choose_share,
     regression_of,
     sample,
     score_size,
@@ -201,16 +203,24 @@ def test_it_is_judged_on_some_of_the_folds(make_base: MakeBase, monkeypatch: pyt
     assert any(np.allclose(logits[outside], each) for each in expected)
 
 
-def test_the_share_with_the_lowest_loss_is_taken(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_share_is_the_one_that_is_chosen_by_losses(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     data = misleading(reviews(60))
     task, best, _ = read(make_base, data, misleading(reviews(100, 4), 5).texts)
     found, alone = propose(task, best), {}
     for share in SHARES:
         monkeypatch.setattr(self_training, "SHARES", (share,))
         alone[share] = propose(task, best)
-    losses = {share: calibrated_losses(each.logits, task.truth).mean() for share, each in alone.items()}
-    lowest = min(losses, key=lambda each: losses[each])
-    np.testing.assert_array_equal(found.logits, alone[lowest].logits)
+    chosen = choose_share({share: calibrated_losses(each.logits, task.truth) for share, each in alone.items()})
+    np.testing.assert_array_equal(found.logits, alone[chosen].logits)
+
+
+def test_another_share_has_to_be_better_by_a_standard_error() -> None:
+    losses = {share: np.array([0.4, 0.6, 0.5, 0.3]) for share in SHARES}
+    assert choose_share(losses) == USUAL
+    losses[0.5] = losses[USUAL] - [0.3, -0.3, 0.3, -0.2]  # better on average, by less than its standard error
+    assert choose_share(losses) == USUAL
+    losses[0.5] = losses[USUAL] - [0.2, 0.1, 0.2, 0.1]
+    assert choose_share(losses) == 0.5
 
 
 @pytest.mark.parametrize("kind", ["single", "multilabel"])
