@@ -237,6 +237,14 @@ def file_inside(root: Path, name: object) -> Path:
     return path
 
 
+def machine_memory() -> int | None:
+    """Give the bytes of memory that this machine has; None where that cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
+
+
 def sha256(path: Path) -> str:
     """SHA-256 of a file's contents, as hexadecimal digits."""
     digest = hashlib.sha256()

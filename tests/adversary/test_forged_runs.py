@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from rehead import TextClassifier
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
@@ -89,6 +90,22 @@ def replace(path: Path, name: str, content: str) -> Path:
     config["files"][name] = sha256(path / name)
     write_checksummed_json(path / "config.json", config)
     return path
+
+
+@pytest.mark.parametrize("part", ["head.views", "base"])
+@pytest.mark.parametrize("size", [3e38, -3e38])
+def test_weights_whose_sums_are_no_numbers(part: str, size: float, tmp_path: Path) -> None:
+    """Each is finite, as it must be; what they add up to is not."""
+    path = save(text_classifier("all"), tmp_path / "run")
+    weights = load_file(path / "model.safetensors")
+    for name, each in weights.items():
+        if name.startswith(part) and name.endswith((".weight", ".values")):
+            each.fill_(size)
+    save_file(weights, path / "model.safetensors")
+    config = read_checksummed_json(path / "config.json")
+    config["files"]["model.safetensors"] = sha256(path / "model.safetensors")
+    write_checksummed_json(path / "config.json", config)
+    assert "the scores of a text are no numbers" in (use(path) or "")
 
 
 def test_a_tokenizer_with_dropout_answers_alike_and_says_so(
