@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from rehead.errors import DamagedError, UserError, short_repr
 from rehead.locks import SUFFIX as LOCK
+from rehead.locks import real_path
 
 MAX_JSON_BYTES = 256 * 2**20  # far above any file written here; a larger one is a mistake, or a denial of service
 OLD = "rehead-old"  # what is being replaced, where two directories cannot be swapped in one step
@@ -40,7 +41,7 @@ def atomic_directory(path: Path, *, replace: Collection[str] | None = None) -> I
     An existing directory is replaced only if `replace` is given, and only if it contains no other names.
     """
     check_overwrite(path, replace)
-    target = path.resolve()
+    target = real_path(path)
     filling: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def check_overwrite(path: Path, replace: Collection[str] | None = None) -> None:
 
 def beside(path: Path, kind: str) -> Path:
     """Name the hidden directory of some kind beside a directory; a link is followed to what it leads to."""
-    real = path.resolve()
+    real = real_path(path)
     return real.with_name(f".{real.name}.{kind}")
 
 
