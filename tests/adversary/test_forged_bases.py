@@ -23,6 +23,7 @@ from rehead.model.config import NO_BASE
 from rehead.model.model import Model
 from rehead.views import brought_views
 from rehead.views.encoded import EncodedTexts
+from tests.adversary.refusals import refusal
 from tests.bases.tiny import TEXTS, make_encoder, make_model2vec, make_sentence_encoder
 
 Change = Callable[[Path], object]
@@ -53,18 +54,15 @@ def forge(sound: Path, kind: str, to: Path, *changes: Change) -> Path:
 
 def use(path: Path) -> str | None:
     """Read texts by a base; give the line by which it was refused, if it was."""
-    model = Model(NO_BASE).eval()
-    try:
+
+    def read() -> None:
+        model = Model(NO_BASE).eval()
         brought = open_brought(path)
         model.brought = {brought.name: brought}
         (view,) = brought_views(model)
         assert torch.from_numpy(view.read(EncodedTexts(GIVEN)).matrix).isfinite().all()
-    except UserError as error:
-        line = str(error)
-    else:
-        return None
-    assert line.isprintable()
-    return line
+
+    return refusal(read)
 
 
 def fields(name: str, **changes: object) -> Change:

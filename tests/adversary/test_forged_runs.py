@@ -16,11 +16,11 @@ from safetensors.torch import load_file, save_file
 
 from rehead import TextClassifier
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
-from rehead.errors import UserError
 from rehead.runs.card import card
 from rehead.runs.run import load, save
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
+from tests.adversary.refusals import refusal
 from tests.use.text_classifiers import text_classifier
 
 TEXTS = ["good film", "", "a dull, dull film </s>"]
@@ -43,19 +43,16 @@ def forge(sound: Path, to: Path, change: Callable[[dict[str, Any]], object]) -> 
 
 def use(path: Path) -> str | None:
     """Do all that can be done with a classifier; give the line by which it was refused, if it was."""
-    try:
+
+    def do_all() -> None:
         labeller = Labeller.open(path)
         found = labeller.labels(labeller.probabilities(TEXTS))
         assert all(labels is not None and set(labels) <= set(labeller.names) for labels in found)
         list(explain(labeller, TEXTS[:1]))
         TextClassifier.load(path).predict(TEXTS)
         card(load(path), "forged").encode()
-    except UserError as error:
-        line = str(error)
-    else:
-        return None
-    assert line.isprintable()
-    return line
+
+    return refusal(do_all)
 
 
 @pytest.mark.parametrize(
