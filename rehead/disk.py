@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 from rehead.errors import DamagedError, UserError, short_repr
 from rehead.locks import SUFFIX as LOCK
+from rehead.locks import real_path
 
 MAX_JSON_BYTES = 256 * 2**20  # far above any file written here; a larger one is a mistake, or a denial of service
 OLD = "rehead-old"  # what is being replaced, where two directories cannot be swapped in one step
@@ -40,7 +41,7 @@ def atomic_directory(path: Path, *, replace: Collection[str] | None = None) -> I
     An existing directory is replaced only if `replace` is given, and only if it contains no other names.
     """
     check_overwrite(path, replace)
-    target = path.resolve()
+    target = real_path(path)
     filling: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ def check_overwrite(path: Path, replace: Collection[str] | None = None) -> None:
 
 def beside(path: Path, kind: str) -> Path:
     """Name the hidden directory of some kind beside a directory; a link is followed to what it leads to."""
-    real = path.resolve()
+    real = real_path(path)
     return real.with_name(f".{real.name}.{kind}")
 
 
@@ -235,6 +236,14 @@ def file_inside(root: Path, name: object) -> Path:
     if not stat.S_ISREG(mode):
         raise DamagedError(f"{path}: not a regular file. Restore it from a copy.")
     return path
+
+
+def machine_memory() -> int | None:
+    """Give the bytes of memory that this machine has; None where that cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows
+        return None
 
 
 def sha256(path: Path) -> str:

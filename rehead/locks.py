@@ -53,9 +53,17 @@ def locked(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def real_path(path: Path) -> Path:
+    """Follow links; refuse those that lead in a circle."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # of Python up to 3.12
+        raise UserError(f"{path}: a link that leads back to itself. Choose another name.") from None
+
+
 def _place(path: Path) -> Path:
     """Name the lock file; create the directory that it is in."""
-    real = path.resolve()
+    real = real_path(path)
     if real.is_dir() and (real.is_mount() or not os.access(real.parent, os.W_OK)):
         return real / SUFFIX
     real.parent.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ import pytest
 
 from rehead.errors import UserError
 from rehead.locks import SUFFIX, locked
+from rehead.runs.run import load
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -77,6 +78,16 @@ def test_two_names_of_one_directory_have_one_lock(tmp_path: Path, monkeypatch: p
     for other in (Path("link"), Path("run"), tmp_path / "run" / ".." / "link"):
         with locked(tmp_path / "run"), pytest.raises(UserError, match="is being written by"):
             take(other)
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    for name, to in {"a": "b", "b": "a", "c": "c"}.items():
+        (tmp_path / name).symlink_to(to)
+    for name in "abc":
+        with pytest.raises(UserError), locked(tmp_path / name):
+            pass
+        with pytest.raises(UserError):
+            load(tmp_path / name)
 
 
 def test_a_lock_that_is_taken_while_it_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ Matrix = Callable[[Tensor], Tensor]
 
 LAYOUT_TOKENS = 2_048  # of the batches that matrices are laid out for; others are read, too
 MPNET_PADDING = 1  # MPNet counts positions from there, whatever its config says
+MAX_DISTANCES = 4_096  # positions of MPNet whose distances are held, each to each
 MAX_DISTANCE = 128  # from which on MPNet does not tell distances apart
 
 
@@ -109,7 +110,7 @@ class Shape:
 def shape_of(fields: Mapping[str, Any]) -> Shape | None:
     """Read the sizes from `config.json`; None where the model is none of the family, or one that differs from it."""
     family = fields.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         return None
     old = family == "distilbert"
 
@@ -118,6 +119,7 @@ def shape_of(fields: Mapping[str, Any]) -> Shape | None:
         return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
     padding = {"bert": None, "distilbert": None, "mpnet": MPNET_PADDING}.get(family, number("pad_token_id", 1))
+    eps = 1e-12 if old else fields.get("layer_norm_eps", 1e-12)
     shape = Shape(
         family=family,
         ntokens=number("vocab_size", 30_522),
@@ -128,7 +130,7 @@ def shape_of(fields: Mapping[str, Any]) -> Shape | None:
         npositions=number("max_position_embeddings", 512),
         padding=padding,
         types=0 if family in ("distilbert", "mpnet") else number("type_vocab_size", 2),
-        eps=1e-12 if old else float(fields.get("layer_norm_eps", 1e-12)),
+        eps=float(eps) if isinstance(eps, int | float) else 0.0,
         pad=number("pad_token_id", 0 if family in ("bert", "distilbert") else 1),
         buckets=number("relative_attention_num_buckets", 32) if family == "mpnet" else 0,
     )
@@ -137,6 +139,9 @@ def shape_of(fields: Mapping[str, Any]) -> Shape | None:
         and fields.get("position_embedding_type", "absolute") == "absolute"
         and not any(fields.get(name) for name in ("is_decoder", "add_cross_attention", "pruned_heads"))
         and shape.buckets in (0, 32)  # transformers computes 32, whatever the config says
+        and (not shape.buckets or shape.longest <= MAX_DISTANCES)
+        and 0 < shape.eps < 1
+        and min(shape.pad, shape.padding or 0) >= 0
     )
     sizes = (shape.ntokens, shape.nhid, shape.nlayers, shape.nhead, shape.nff, shape.longest)
     return shape if usual and min(sizes) > 0 and not shape.nhid % shape.nhead and shape.pad < shape.ntokens else None
@@ -183,9 +188,9 @@ def read_weights(home: Path, shape: Shape) -> dict[str, Tensor]:
     """Read what the forward pass needs, checked: nothing is missing, and all has the shape that the config says."""
     tensors = read_checkpoint(home)
     for name, sizes in expected_tensors(shape).items():
-        if name not in tensors or tuple(tensors[name].shape) != sizes:
+        if name not in tensors or tuple(tensors[name].shape) != sizes or not tensors[name].is_floating_point():
             raise UserError(
-                f"{home}: {name} is missing from the weights, or of another shape than {CONFIG} says. "
+                f"{home}: {name} is missing from the weights, or of another shape or type than {CONFIG} says. "
                 "Copy the whole directory again."
             )
     return tensors

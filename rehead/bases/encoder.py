@@ -18,17 +18,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
+import tokenizers
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rehead.bases.files import CONFIG, MODULES, SENTENCE, TOKENIZER_JSON, fields_of, inside, sentence_modules
+from rehead.bases.files import CONFIG, MODULES, SENTENCE, fields_of, inside, sentence_modules
 from rehead.bases.pieces import HEAD, Cutting, TextCutter
 from rehead.bases.pooling import POOLINGS, pool
+from rehead.bases.staging import check_memory, staged
 from rehead.bases.tensors import read_tensors
+from rehead.bases.tokenizer_file import check_reads
 from rehead.errors import UserError, short_repr
 from rehead.terminal import print_note
 from rehead.text.tokenizer_gate import check_tokenizer
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BATCH_TOKENS = 4_096  # of a batch: on a CPU the activations stay in its cache
+MAX_PROMPT = 1_000  # characters: each text is read with it
 UNLIMITED = 1_000_000  # tokens: what tokenizers say that state no maximum
 Step = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Step] = {
@@ -112,7 +116,13 @@ class Encoder:
         config = self.model.config
         self.max_length: int | None = max_length(stated.max_length, self.tokenizer, self.model)
         pad = self.tokenizer.pad_token_id
-        self.pad = next((int(each) for each in (pad, getattr(config, "pad_token_id", None)) if each is not None), 0)
+        embeddings = self.model.get_input_embeddings()
+        weight = getattr(embeddings, "weight", None)
+        self.ntokens: int | None = None if weight is None else len(weight)
+        "Tokens that the model knows; None: it reads something else, such as bytes."
+        known = range(self.ntokens or UNLIMITED)
+        given = [each for each in (pad, getattr(config, "pad_token_id", None)) if isinstance(each, int)]
+        self.pad = next((each for each in given if each in known), 0)
         self._lock = threading.Lock()  # a tokenizer without a Rust core may not be used by two threads
         self._inner = getattr(self.tokenizer, "backend_tokenizer", None)
         self.steps = read_steps(root, stated, int(config.hidden_size))
@@ -120,6 +130,7 @@ class Encoder:
         if self._inner is not None:  # after the prompt, for which transformers sets it back
             self._inner.no_padding()
             self._inner.no_truncation()
+            check_room(root, self.max_length, self._inner, self.prompt)
             if self.max_length is not None:
                 self._inner.enable_truncation(self.max_length)
         self.cutter = TextCutter(
@@ -128,8 +139,7 @@ class Encoder:
         )  # fmt: skip
         self.width = self.steps.width
         self.parameters = sum(each.numel() for each in self.model.parameters())
-        embeddings = self.model.get_input_embeddings()
-        self.work = self.parameters - (0 if embeddings is None else embeddings.weight.numel())
+        self.work = self.parameters - (0 if weight is None else weight.numel())
 
     def encode(self, texts: Sequence[str], how: Cutting = HEAD) -> NDArray[np.float32]:
         """Encode texts, the vectors of the pieces of a long one averaged: (N, W)."""
@@ -151,15 +161,19 @@ class Encoder:
 
     def vectors_of(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids of about the same length as one batch: (B, W)."""
+        if self.ntokens is not None and max((max(each, default=0) for each in ids), default=0) >= self.ntokens:
+            raise UserError(f"{self.root}: the tokenizer has tokens that the model does not know. Copy it again.")
         longest = max(1, *map(len, ids))
         rows = torch.full((len(ids), longest), self.pad, dtype=torch.int64)
         keep = torch.zeros(len(ids), longest, dtype=torch.bool)
         for row, each in enumerate(ids):
             rows[row, : len(each)] = torch.tensor(each, dtype=torch.int64)
             keep[row, : max(1, len(each))] = True  # a text without tokens is one of padding: there is always a vector
-        with torch.inference_mode():
-            vectors = self.vectors(rows, keep)
-        return vectors.clone()
+        try:
+            with torch.inference_mode():
+                return self.vectors(rows, keep).clone()
+        except Exception as error:  # a config that could be loaded may fail in use
+            raise UserError(f"{self.root}: transformers cannot read texts by it: {short_repr(str(error))}") from error
 
     def vectors(self, rows: Tensor, keep: Tensor) -> Tensor:
         """Encode padded token ids (B, T), of which `keep` tells text from padding: (B, W)."""
@@ -229,17 +243,23 @@ def import_transformers() -> Any:  # noqa: ANN401 (a module without types)
 
 def load_model(home: Path, transformers: Any, kind: str = "AutoModel") -> Any:  # noqa: ANN401
     """Load a model of transformers, `kind` says with which head, and check that its weights are whole."""
-    try:
-        model, report = getattr(transformers, kind).from_pretrained(
-            str(home),
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
-        raise UserError(f"{home}: transformers cannot load it: {short_repr(str(error))}") from error
+    with staged(home) as (directory, _):
+        try:
+            check_memory(directory, transformers, kind)
+            model, report = getattr(transformers, kind).from_pretrained(
+                str(directory),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
+            )
+        except UserError as error:
+            raise UserError(f"{home}: {error}") from None
+        except Exception as error:  # a config may fail anywhere in transformers
+            raise UserError(f"{home}: transformers cannot load it: {short_repr(str(error))}") from error
+        for each in (*model.parameters(), *model.buffers()):
+            each.data = each.data.clone()  # what is mapped from the file would change with it
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
     # A pooler that the checkpoint does not have would be random; it is not read.
@@ -254,46 +274,64 @@ def load_model(home: Path, transformers: Any, kind: str = "AutoModel") -> Any:  
         raise UserError(f"{home}: {sick} holds NaN or infinity.")
     if not isinstance(getattr(model.config, "hidden_size", None), int):
         raise UserError(f"{home / CONFIG}: no hidden_size: not a model of text.")
-    for each in (*model.parameters(), *model.buffers()):
-        each.data = each.data.clone()  # what is mapped from the file would change with it
     return model.eval().requires_grad_(False)
 
 
 def load_tokenizer(home: Path, transformers: Any) -> Any:  # noqa: ANN401
     """Load its tokenizer, which passes the gate: as a file or, if transformers makes it of others, once it is made."""
-    file = home / TOKENIZER_JSON
-    checked = check_tokenizer(file) if file.is_file() else None
-    try:
-        made = transformers.AutoTokenizer.from_pretrained(str(home), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, TypeError, AttributeError) as error:
-        raise UserError(f"{home}: transformers cannot load its tokenizer: {short_repr(str(error))}") from error
-    inner = getattr(made, "backend_tokenizer", None)
-    if inner is None:
+    with staged(home) as (directory, checked):
+        try:
+            made = transformers.AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # files may fail anywhere in transformers
+            raise UserError(f"{home}: transformers cannot load its tokenizer: {short_repr(str(error))}") from error
+    if (inner := getattr(made, "backend_tokenizer", None)) is None:
         return made
-    for note in (checked or check_tokenizer(inner.to_str(), str(home))).notes:
+    notes = check_tokenizer(inner.to_str(), str(home)).notes  # again: transformers may have put it together anew
+    for note in notes or (checked.notes if checked else ()):
         print_note(note)
+    if notes:
         inner.model.dropout = None  # what notes are about
+    check_reads(inner, str(home))
     return made
 
 
 def max_length(stated: object, tokenizer: Any, model: Any) -> int | None:  # noqa: ANN401
     """Find how many tokens are read: what is stated, but never more than there are positions."""
     config = model.config
-    given = [stated if isinstance(stated, int) else tokenizer.model_max_length]
+    given = [stated if _is_number(stated) else tokenizer.model_max_length]
     given.append(getattr(config, "max_position_embeddings", None))
     with contextlib.suppress(AttributeError):
         table = model.get_submodule("embeddings.position_embeddings")
         if getattr(table, "padding_idx", None) is not None:  # positions begin after padding's, as in RoBERTa
             given.append(table.num_embeddings - table.padding_idx - 1)
-    known = [int(each) for each in given if each is not None and 0 < each < UNLIMITED]
+    known = [int(each) for each in given if _is_number(each) and 1 <= each < UNLIMITED]
     return min(known, default=None)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_room(root: Path, longest: int | None, tokenizer: tokenizers.Tokenizer, prompt: str) -> None:
+    """Refuse a maximum length that leaves no token for the text itself."""
+    taken = tokenizer.num_special_tokens_to_add(False)
+    if prompt:
+        taken += len(tokenizer.encode(prompt, add_special_tokens=False).ids)
+    if longest is not None and longest <= taken:
+        raise UserError(f"{root}: it reads {longest} tokens at once, of which {taken} are not of the text.")
 
 
 def _default_prompt(root: Path) -> str:
     fields = fields_of(root, SENTENCE[0], required=False)
     name, prompts = fields.get("default_prompt_name"), fields.get("prompts")
     found = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return found if isinstance(found, str) else ""
+    if not isinstance(found, str):
+        return ""
+    if len(found) > MAX_PROMPT or (not found.isascii() and any("\ud800" <= each <= "\udfff" for each in found)):
+        raise UserError(f"{root / SENTENCE[0]}: the prompt {short_repr(found)} is no text of at most {MAX_PROMPT:,}.")
+    return found
 
 
 def _read_pooling(root: Path, folder: str) -> tuple[tuple[str, ...], bool]:
@@ -303,7 +341,9 @@ def _read_pooling(root: Path, folder: str) -> tuple[tuple[str, ...], bool]:
     if given is None:
         names = tuple(name for name, (flag, _) in POOLINGS.items() if fields.get(flag)) or ("mean",)
     else:
-        names = (given,) if isinstance(given, str) else tuple(given)
+        names = tuple(given) if isinstance(given, list) else (given,)
+    if not names or not all(isinstance(each, str) for each in names) or len(set(names)) < len(names):
+        raise UserError(f"{root / folder / CONFIG}: {short_repr(given)} where names of poolings are expected.")
     if odd := next((name for name in names if name not in POOLINGS), None):
         raise UserError(f"{root / folder / CONFIG}: pooling {short_repr(odd)} is not known.")
     return names, bool(fields.get("include_prompt", True))
@@ -319,8 +359,10 @@ def _read_dense(root: Path, folder: str, width: int) -> Dense:
         )
     tensors = read_tensors(inside(root, f"{folder}/model.safetensors"))
     weight, bias = tensors.get("linear.weight"), tensors.get("linear.bias")
-    if weight is None or weight.ndim != 2 or weight.shape[1] != width:
+    if weight is None or weight.ndim != 2 or weight.shape[1] != width or not len(weight):
         raise UserError(f"{where}: linear.weight is missing, or does not take vectors of {width} values.")
+    if not weight.is_floating_point() or (bias is not None and bias.shape != weight.shape[:1]):
+        raise UserError(f"{where}: linear.bias has the shape {tuple(bias.shape if bias is not None else ())}.")
     activation = str(fields.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if activation not in ACTIVATIONS:
         raise UserError(

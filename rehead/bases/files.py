@@ -1,20 +1,22 @@
 """The files of a base that others pretrained: which are read, and what is refused before anything is loaded.
 
-Safetensors, JSON and vocabularies only. Weights as pickles (`.bin`, `.pt`) and configs that name code of their own
-(`auto_map`) are refused with the command that converts them. Every path stays inside the directory, links included;
-only the hub's cache, whose files are links to its `blobs`, is taken as it is.
+Safetensors, JSON and vocabularies only, none larger than it can honestly be. Weights as pickles (`.bin`, `.pt`) and
+configs that name code of their own (`auto_map`) are refused with the command that converts them. Every path stays
+inside the directory, links included; only the hub's cache, whose files are links to its `blobs`, is taken as it is.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from rehead.disk import read_json, sha256
+from rehead.disk import MAX_JSON_BYTES, machine_memory, read_json, sha256
 from rehead.errors import UserError, short_repr
+from rehead.text.tokenizer_gate import MAX_BYTES
 
 Kind = Literal["run", "encoder", "model2vec", "sentence-static", "wordllama", "words", "spacy"]
 
@@ -29,6 +31,10 @@ TOKENIZER = (
 SENTENCE = ("config_sentence_transformers.json", "sentence_bert_config.json", "sentence_roberta_config.json",
             "sentence_distilbert_config.json", "sentence_xlm-roberta_config.json", "sentence_xlnet_config.json",
             "sentence_camembert_config.json", "sentence_albert_config.json")  # fmt: skip
+PARTS, EXPERTS = re.compile("layer|block(?!_size)|stack|stage|repeat|depth|group"), re.compile("expert")
+MAX_PARTS, MAX_MODULES = 4_096, 65_536  # of a model: layers, or experts of one; experts of all layers
+MAX_STEPS = 16  # modules of sentence-transformers
+MAX_NUMBER = 2**24  # of tokens, positions, values of a vector
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "tf_model.h5", "flax_model.msgpack")
 
 
@@ -55,7 +61,18 @@ def list_files(root: Path, kind: Kind) -> dict[str, str]:
     """List the files that a base is read from, after the checks, with the SHA-256 of each."""
     names = list(dict.fromkeys(_names(root, kind)))
     names += sorted(each.name for each in root.iterdir() if re.fullmatch(r"(LICENSE|NOTICE)(\.\w+)?", each.name))
-    return {name: sha256(inside(root, name)) for name in names}
+    for name in names:
+        _check_size(inside(root, name))
+    return {name: sha256(root / name) for name in names}
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a file that is too large to be read, before its digest is taken."""
+    of_tokenizer = path.name in TOKENIZER or path.suffix == ".model"
+    limit = machine_memory() if path.suffix == ".safetensors" else MAX_BYTES if of_tokenizer else MAX_JSON_BYTES
+    if limit is not None and (size := path.stat().st_size) > limit:
+        what = "the memory of this machine" if path.suffix == ".safetensors" else "the limit for such a file"
+        raise UserError(f"{path}: {size:,} bytes, more than {limit:,}, {what}.")
 
 
 def inside(root: Path, name: str) -> Path:
@@ -82,11 +99,15 @@ def inside(root: Path, name: str) -> Path:
 def sentence_modules(root: Path) -> list[tuple[str, str]]:
     """Read `modules.json` of sentence-transformers: the class and the folder of each step, in order."""
     steps = read_json(inside(root, MODULES))
-    if not isinstance(steps, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("type"), str) and isinstance(each.get("path", ""), str)
-        for each in steps
+    if (
+        not isinstance(steps, list)
+        or not 1 <= len(steps) <= MAX_STEPS
+        or not all(
+            isinstance(each, dict) and isinstance(each.get("type"), str) and isinstance(each.get("path", ""), str)
+            for each in steps
+        )
     ):
-        raise UserError(f"{root / MODULES}: expected a list of modules, each with a type and a path.")
+        raise UserError(f"{root / MODULES}: expected at most {MAX_STEPS} modules, each with a type and a path.")
     for each in steps:
         if not each["type"].startswith("sentence_transformers."):
             raise UserError(
@@ -170,20 +191,54 @@ def _encoder_names(root: Path) -> Iterator[str]:
     home = root / folder
     if folder:
         yield from (_join(folder, name) for name in SENTENCE if (home / name).is_file())
-    yield _join(folder, CONFIG)
     for name in (CONFIG, TOKENIZER_CONFIG):
         _refuse_code(home, name)
+    check_sizes(fields_of(home, CONFIG), home / CONFIG)
     if (home / "adapter_config.json").exists():
         raise UserError(
             f'{home}: an adapter, not a whole model. Merge it: python -c "from peft import AutoPeftModel; '
             f"AutoPeftModel.from_pretrained('{home}').merge_and_unload().save_pretrained('NEW')\"."
         )
-    yield from _weights(root, folder)
+    yield from (_join(folder, name) for name in transformer_files(home))
+
+
+def transformer_files(home: Path) -> Iterator[str]:
+    """Name the files of a Transformer and its tokenizer in their directory."""
+    yield CONFIG
+    yield from _weights(home, "")
     found = [name for name in TOKENIZER if (home / name).is_file()]
     found += sorted(each.name for each in home.glob("*.model"))
     if not set(found) & {"tokenizer.json", "vocab.txt", "vocab.json"} and not any(home.glob("*.model")):
         raise UserError(f"{home}: no tokenizer (tokenizer.json). Save one with AutoTokenizer(…).save_pretrained.")
-    yield from (_join(folder, name) for name in found)
+    yield from found
+
+
+def check_sizes(fields: Any, file: Path) -> None:  # noqa: ANN401 (anything JSON may hold)
+    """Refuse numbers in a config that no model has: it would be built before its weights are looked at."""
+    most = {PARTS: 1, EXPERTS: 1}
+    for name, value in _numbers(fields):
+        counted = next((each for each in most if each.search(name)), None)
+        limit = MAX_PARTS if counted else MAX_NUMBER
+        if abs(value) > limit and "theta" not in name:
+            raise UserError(
+                f"{file}: {short_repr(name)} is {short_repr(value)}. No model is read with more than {limit:,}."
+            )
+        if counted:
+            most[counted] = max(most[counted], value)
+    if math.prod(most.values()) > MAX_MODULES:
+        raise UserError(f"{file}: {most[PARTS]:,} layers of {most[EXPERTS]:,} experts. No such model is read.")
+
+
+def _numbers(fields: Any, name: str = "") -> Iterator[tuple[str, int]]:  # noqa: ANN401
+    """List the whole numbers of a config, however nested, with the names of their fields."""
+    if isinstance(fields, dict):
+        for key, value in fields.items():
+            yield from _numbers(value, key)
+    elif isinstance(fields, list):
+        for value in fields:
+            yield from _numbers(value, name)
+    elif isinstance(fields, int) and not isinstance(fields, bool):
+        yield name, fields
 
 
 def _weights(root: Path, folder: str) -> Iterator[str]:

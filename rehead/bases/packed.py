@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from rehead.bases.bert import WORDS, Bert, Precision, Shape, expected_tensors, read_weights, shape_of
-from rehead.bases.encoder import UNLIMITED, read_sentence, read_steps
+from rehead.bases.encoder import UNLIMITED, check_room, read_sentence, read_steps
 from rehead.bases.files import CONFIG, TOKENIZER_CONFIG, TOKENIZER_JSON, fields_of, inside
 from rehead.bases.pieces import HEAD, Cutting, TextCutter
 from rehead.bases.tokenizer_file import open_tokenizer
@@ -72,6 +72,7 @@ class PackedEncoder:
             "special": True, "prompt": self.sentence.prompt, "lowercase": self.sentence.lowercase, "strip": True,
             "longest": longest, "empty": shape.pad,
         }  # fmt: skip
+        check_room(root, longest, self.tokenizer, self.sentence.prompt)
         self.token_ids = token_finder(self.tokenizer, self.stated)
         said = self.sentence
         self.cutter = TextCutter(
@@ -122,8 +123,8 @@ def packed_batches(lengths: Sequence[int], tokens: int) -> Iterator[NDArray[np.i
 
 def max_length(stated: object, tokenizer: object, shape: Shape) -> int:
     """Find how many tokens are read: what is stated, but never more than there are positions."""
-    given = stated if isinstance(stated, int) else tokenizer
-    fits = isinstance(given, int | float) and 0 < given < UNLIMITED
+    given = stated if isinstance(stated, int) and not isinstance(stated, bool) else tokenizer
+    fits = isinstance(given, int | float) and 1 <= given < UNLIMITED
     return min(int(given), shape.longest) if fits else shape.longest  # type: ignore[call-overload]
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 GROUP = 1_024  # texts at once
+MAX_GROWTH, FREE_GROWTH = 64, 2**29  # how much larger than its file a table may become: times its size, plus bytes
 PARTS = r"['’-]"  # where words are taken apart
 
 
@@ -120,17 +121,18 @@ def _table(tensors: dict[str, Tensor], file: Path) -> Tensor:
         raise UserError(f"{file}: no table named embeddings or embedding.weight.")
     table = table.float()
     if (mapping := tensors.get("mapping")) is not None:
-        if (
-            mapping.ndim != 1
-            or mapping.is_floating_point()
-            or not 0 <= int(mapping.min()) <= int(mapping.max()) < len(table)
-        ):
+        rows = mapping.long() if mapping.ndim == 1 and not mapping.is_floating_point() else mapping.new_full((1,), -1)
+        if not len(rows) or int(rows.min()) < 0 or int(rows.max()) >= len(table):
             raise UserError(f"{file}: mapping names rows that do not exist.")
-        table = table[mapping.long()]
+        if (needed := 4 * len(rows) * table.shape[1]) > MAX_GROWTH * file.stat().st_size + FREE_GROWTH:
+            raise UserError(f"{file}: with its mapping, the table would take {needed:,} bytes of memory.")
+        table = table[rows]
     if (weights := tensors.get("weights")) is not None:
         if weights.shape != (len(table),):
             raise UserError(f"{file}: weights has the shape {tuple(weights.shape)} for {len(table)} tokens.")
         table = table * weights[:, None].float()
+        if not table.isfinite().all():
+            raise UserError(f"{file}: the table, times the weights of its tokens, holds infinity.")
     return table.contiguous()
 
 
@@ -145,6 +147,6 @@ def _words(root: Path) -> tuple[Tensor, list[str]]:
     words = read_json(inside(root, WORDS))
     table = read_tensors(inside(root, VECTORS)).get("vectors")
     fits = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    if not fits or table is None or table.ndim != 2 or len(table) != len(words):
+    if not fits or table is None or table.ndim != 2 or len(table) != len(words) or not table.is_floating_point():
         raise UserError(f"{root}: {WORDS} and {VECTORS} do not belong together.")
     return table, words

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".vec", ".txt", ".vec.gz", ".txt.gz", ".vec.zst", ".txt.zst")
 MAX_WORDS = 500_000
 MAX_WIDTH = 4_096
+MAX_VALUES = 2**28  # of a table: 1 GB of memory
 MAX_LINE = 1 << 16  # characters
 MASK = (1 << 64) - 1
 
@@ -62,6 +63,8 @@ def _read_text(file: Path) -> tuple[list[str], Floats]:
                     row = np.zeros(0, np.float32)
                 if not 2 <= width <= MAX_WIDTH or len(row) != width or not word:
                     raise UserError(f"{file} line {number}: expected a word and {width} numbers, as in a .vec file.")
+                if len(rows) * width > MAX_VALUES:
+                    raise UserError(f"{file} line {number}: more than {MAX_VALUES:,} numbers. Give fewer words.")
                 if word not in words:
                     words[word] = None
                     rows.append(row)
@@ -78,10 +81,15 @@ def _read_spacy(root: Path) -> tuple[list[str], Floats]:
     if (mode := fields_of(home, "vectors.cfg", required=False).get("mode", "default")) != "default":
         raise UserError(f"{home}: vectors of the mode {mode!r} are not known, only those with a row for each word.")
     try:
-        table: Any = np.load(inside(home, "vectors"), allow_pickle=False)
-    except ValueError as error:
+        # Mapped, so that a size that is stated is not believed.
+        table: Any = np.load(inside(home, "vectors"), mmap_mode="r", allow_pickle=False)
+        if table.dtype.kind not in "fiu":
+            raise ValueError(f"of the type {table.dtype}")
+    except (ValueError, EOFError, TypeError) as error:
         raise UserError(f"{home / 'vectors'}: not a table of numbers ({error}).") from None
     strings = read_json(inside(home, "strings.json"))
+    if not isinstance(strings, list):
+        raise UserError(f"{home / 'strings.json'}: expected a list of words.")
     rows = read_integer_map(inside(home, "key2row").read_bytes(), str(home / "key2row"))
     found = [(word, rows.get(hash_string(word), -1)) for word in strings if isinstance(word, str)]
     if table.ndim != 2 or any(row >= len(table) for row in rows.values()):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rehead.errors import ConfigError
+from rehead.errors import ConfigError, DamagedError
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.runs.run import Run
@@ -73,8 +73,11 @@ def score_texts(model: Model, texts: EncodedTexts) -> Floats:
     bias = head.bias.detach().cpu().numpy()
     needs_tokens = any(view.of_base for view in views)
     groups = texts.groups() if needs_tokens else texts.groups_of_characters(GROUP_CHARACTERS)
-    found = [_score(head, views, group) + bias for group in groups]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [_score(head, views, group) + bias for group in groups]
     scores: Floats = np.concatenate(found).astype(np.float32)
+    if not np.isfinite(scores).all():
+        raise DamagedError("the scores of a text are no numbers: weights of the run are too large. Train it again.")
     return scores
 
 

@@ -35,7 +35,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rehead.disk import parse_json
+from rehead.disk import machine_memory, parse_json
 from rehead.errors import DamagedError, short_repr
 
 ROWS, VALUES, STEPS = ".rows", ".values", ".steps"
@@ -87,7 +87,7 @@ def read_weights(path: Path, digest: object) -> Weights:
     found = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        if (memory := _memory()) is not None and size > memory:
+        if (memory := machine_memory()) is not None and size > memory:
             raise DamagedError(f"{path}: {size:,} bytes, but this machine has a memory of {memory:,}.")
         try:
             entries = _header(file, size, found, path)
@@ -185,13 +185,6 @@ def _untouched_zeros(rows: int, columns: int) -> Tensor:
         return torch.zeros(rows, columns)
     pages = mmap.mmap(-1, 4 * rows * columns, access=mmap.ACCESS_COPY)
     return torch.frombuffer(pages, dtype=torch.float32).view(rows, columns)
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows
-        return None
 
 
 def _header(file: RawIOBase, size: int, digest: _Hash, path: Path) -> dict[str, Entry]:

@@ -6,6 +6,7 @@ stored as what they add to the one before, a long text takes a few bits for ever
 are read here first:
 
 - a page may become `MAX_GROWTH` times as large as it is in the file, plus `FREE_GROWTH`; so may a list of values;
+- no bytes belong to two pages: a footer may list the same pages a hundred thousand times, each of which would be read;
 - `Pages.rows` is how many rows can be decoded at once: each may be as long as the longest page.
 
 What reading takes is then bounded by the size of the file, whatever it holds. Headers and footer are Thrift (compact
@@ -55,12 +56,14 @@ def read_pages(file: IO[bytes], columns: Collection[str]) -> Pages:
     before = file.tell()
     largest: dict[tuple[str, ...], int] = {}
     try:
-        for group in _field(_footer(file), 4, LIST):
+        footer, left = _footer(file)
+        for group in _field(footer, 4, LIST):
             for chunk in _field(group, 1, LIST):
                 column = _field(chunk, 3, STRUCT)
                 path = tuple(_name(each) for each in _field(column, 3, LIST))
                 if path[:1] and path[0] in columns:
-                    size = _largest_page(file, column, nested=len(path) > 1)
+                    size, length = _largest_page(file, column, left, nested=len(path) > 1)
+                    left -= length
                     if len(path) > 1 or _field(column, 1, INT32) not in FIXED_WIDTH:
                         largest[path] = max(size, largest.get(path, 0))
     finally:
@@ -68,8 +71,8 @@ def read_pages(file: IO[bytes], columns: Collection[str]) -> Pages:
     return Pages(sum(largest.values()))
 
 
-def _footer(file: IO[bytes]) -> Struct:
-    """Parse the footer, which lists the columns of each row group."""
+def _footer(file: IO[bytes]) -> tuple[Struct, int]:
+    """Parse the footer, which lists the columns of each row group; give the place where it begins, too."""
     end = file.seek(0, io.SEEK_END) - 8
     file.seek(max(0, end))
     tail = file.read(8)
@@ -77,17 +80,20 @@ def _footer(file: IO[bytes]) -> Struct:
     if not 0 < length <= min(end, MAX_FOOTER):
         raise ValueError(f"a footer of {length:,} bytes")
     file.seek(end - length)
-    return _Thrift(file, length).struct()
+    return _Thrift(file, length).struct(), end - length
 
 
-def _largest_page(file: IO[bytes], column: Struct, *, nested: bool) -> int:
-    """Check the pages of one column in one row group; give the bytes of the largest."""
+def _largest_page(file: IO[bytes], column: Struct, left: int, *, nested: bool) -> tuple[int, int]:
+    """Check the pages of one column in one row group; give the bytes of the largest, and those of all in the file.
+
+    `left` is how many of the file's bytes belong to no pages yet.
+    """
     values, stored, at = (_field(column, field, INT64) for field in (5, 7, 9))
     if 11 in column and 0 < (dictionary := _field(column, 11, INT64)) < at:
         at = dictionary
     if at < 0:
         raise ValueError("a page before the file begins")
-    end = at + stored
+    begin, end = at, at + stored
     largest = seen = 0
     while seen < values or at < end:
         file.seek(at)
@@ -104,9 +110,11 @@ def _largest_page(file: IO[bytes], column: Struct, *, nested: bool) -> int:
                 raise ValueError("a page with a negative number of values")
             seen += count
         at = file.tell() + length
+        if at - begin > left:
+            raise ValueError("pages that overlap")
         if nested and seen > MAX_GROWTH * stored + FREE_GROWTH // 4:
             raise ValueError(f"{seen:,} values in {stored:,} bytes")
-    return largest
+    return largest, at - begin
 
 
 def _field(fields: Any, number: int, kind: int) -> Any:  # noqa: ANN401 (of any type)

@@ -16,7 +16,7 @@ import torch
 
 from rehead.bases.brought import Brought
 from rehead.bases.pieces import HEAD, Cutting
-from rehead.errors import ConfigError, short_repr
+from rehead.errors import ConfigError, UserError, short_repr
 from rehead.model.model import Model
 from rehead.views.encoded import EncodedTexts
 from rehead.views.leave_out import Groups
@@ -91,7 +91,10 @@ class BroughtView(DenseView):
         return Raw(self._encode(texts.texts), np.arange(len(texts)), len(texts))
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self.brought.engine.encode(texts, self.cutting)
+        vectors = self.brought.engine.encode(texts, self.cutting)
+        if not np.isfinite(vectors).all():
+            raise UserError(f"{self.brought.source}: the vectors of texts are no numbers: its weights are too large.")
+        return vectors
 
     def scores_without(
         self, weight: NDArray[Any], texts: EncodedTexts, groups: Groups, progress: Callable[[], None]

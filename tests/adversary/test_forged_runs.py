@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from rehead import TextClassifier
 from rehead.disk import read_checksummed_json, sha256, write_checksummed_json
-from rehead.errors import UserError
 from rehead.runs.card import card
 from rehead.runs.run import load, save
 from rehead.use.explain import explain
 from rehead.use.labeller import Labeller
+from tests.adversary.refusals import refusal
 from tests.use.text_classifiers import text_classifier
 
 TEXTS = ["good film", "", "a dull, dull film </s>"]
@@ -42,19 +43,16 @@ def forge(sound: Path, to: Path, change: Callable[[dict[str, Any]], object]) -> 
 
 def use(path: Path) -> str | None:
     """Do all that can be done with a classifier; give the line by which it was refused, if it was."""
-    try:
+
+    def do_all() -> None:
         labeller = Labeller.open(path)
         found = labeller.labels(labeller.probabilities(TEXTS))
         assert all(labels is not None and set(labels) <= set(labeller.names) for labels in found)
         list(explain(labeller, TEXTS[:1]))
         TextClassifier.load(path).predict(TEXTS)
         card(load(path), "forged").encode()
-    except UserError as error:
-        line = str(error)
-    else:
-        return None
-    assert line.isprintable()
-    return line
+
+    return refusal(do_all)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +93,22 @@ def replace(path: Path, name: str, content: str) -> Path:
     config["files"][name] = sha256(path / name)
     write_checksummed_json(path / "config.json", config)
     return path
+
+
+@pytest.mark.parametrize("part", ["head.views", "base"])
+@pytest.mark.parametrize("size", [3e38, -3e38])
+def test_weights_whose_sums_are_no_numbers(part: str, size: float, tmp_path: Path) -> None:
+    """Each is finite, as it must be; what they add up to is not."""
+    path = save(text_classifier("all"), tmp_path / "run")
+    weights = load_file(path / "model.safetensors")
+    for name, each in weights.items():
+        if name.startswith(part) and name.endswith((".weight", ".values")):
+            each.fill_(size)
+    save_file(weights, path / "model.safetensors")
+    config = read_checksummed_json(path / "config.json")
+    config["files"]["model.safetensors"] = sha256(path / "model.safetensors")
+    write_checksummed_json(path / "config.json", config)
+    assert "the scores of a text are no numbers" in (use(path) or "")
 
 
 def test_a_tokenizer_with_dropout_answers_alike_and_says_so(

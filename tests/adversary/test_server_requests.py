@@ -97,6 +97,16 @@ def test_trailers_are_no_headers(fields: list[Field], trailer: Field, status: in
     assert statuses(guarded.raw(request)) == [status]
 
 
+@pytest.mark.parametrize(
+    ("codings", "status"),
+    [(["chunked"], 200), (["Chunked"], 200), (["gzip, chunked"], 415), (["gzip", "chunked"], 400)],
+)
+def test_a_body_in_another_coding_is_not_taken_for_json(codings: list[str], status: int, guarded: Running) -> None:
+    given = [("Transfer-Encoding", coding) for coding in codings]
+    request = head(HOST, JSON, TOKEN, CLOSE, *given) + chunk(BODY) + last_chunk([])
+    assert statuses(guarded.raw(request)) == [status]
+
+
 @QUICK
 @given(trailers=TRAILERS, token=st.booleans(), cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_no_trailer_changes_an_answer(trailers: list[Field], token: bool, cuts: list[int], guarded: Running) -> None:

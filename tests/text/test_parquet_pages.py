@@ -113,12 +113,12 @@ def header(size: int, stored: int, values: int) -> bytes:
     return numbers(5, {1: 0, 2: size, 3: stored}) + b"\x2c" + numbers(5, {1: values}) + b"\x00\x00"
 
 
-def parquet(pages: bytes, values: int, more: bytes = b"", stored: int | None = None) -> io.BytesIO:
-    """A file with one column of texts in one row group; `more`: further fields of its metadata."""
+def parquet(pages: bytes, values: int, more: bytes = b"", stored: int | None = None, groups: int = 1) -> io.BytesIO:
+    """A file with one column of texts, in one row group or so many that are alike; `more`: fields of its metadata."""
     column = numbers(5, {1: 6}) + b"\x29\x18\x04text"
     column += numbers(6, {5: values, 7: len(pages) if stored is None else stored, 9: 4}) + more + b"\x00"
     group = b"\x19\x1c\x3c" + column + b"\x00\x00"
-    footer = b"\x49\x1c" + group + b"\x00"
+    footer = b"\x49" + (b"\x1c" if groups == 1 else b"\xfc" + varint(groups)) + groups * group + b"\x00"
     return io.BytesIO(b"PAR1" + pages + footer + len(footer).to_bytes(4, "little") + b"PAR1")
 
 
@@ -146,10 +146,24 @@ DECOY = header(10, 10, 5) + b"x" * 10
         (parquet(DECOY, 5, numbers(5, {11: 4})), "field 11 is missing, or of another type"),
         (parquet(numbers(6, {1: 0, 2: 10, 3: 10}) + b"\x00", 5), "of another type"),
         (parquet(b"\x18\x00" * 2**22, 5), "too many values|field .* twice|does not end"),
+        (parquet(100 * DECOY, 500, groups=10**4), "pages that overlap"),
+        (parquet(DECOY, 5, groups=16), "pages that overlap"),
         (io.BytesIO(b"PAR1"), "a footer of"),
         (io.BytesIO(b"PAR1" + b"\xff\xff\xff\xffPAR1"), "a footer of 4,294,967,295 bytes"),
     ],
-    ids=["no values", "behind", "beyond", "twice", "a type", "types of a header", "endless", "short", "a long footer"],
+    ids=[
+        "no values",
+        "behind",
+        "beyond",
+        "twice",
+        "a type",
+        "types of a header",
+        "endless",
+        "again",
+        "a few",
+        "short",
+        "a long footer",
+    ],
 )
 def test_pages_do_not_hide(file: io.BytesIO, said: str) -> None:
     """What Thrift would ignore, or read as something else, is refused."""

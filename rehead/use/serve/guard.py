@@ -41,7 +41,9 @@ Endpoint = Callable[[bytes, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/?#@\s]+)(?::[0-9]*)?")
-SINGLE = {b"host", b"origin", b"authorization", b"content-type", b"content-encoding"}  # headers that count once
+SINGLE = {  # headers that count once
+    *(b"host", b"origin", b"authorization", b"content-type", b"content-encoding", b"transfer-encoding"),
+}
 PROBES = {"/healthz", "/readyz"}
 PUBLIC = {"/", "/docs", "/openapi.json", *PROBES}  # served without a token: they reveal no text and no label
 
@@ -182,8 +184,9 @@ class Guard:
         media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if media_type != b"application/json":
             raise HTTPException(415, "the body must be JSON, sent with Content-Type: application/json.")
-        if b"content-encoding" in headers:
-            raise HTTPException(415, "compressed bodies are not supported. Send it without Content-Encoding.")
+        coded = headers.get(b"transfer-encoding", b"chunked").strip().lower() != b"chunked"
+        if coded or b"content-encoding" in headers:
+            raise HTTPException(415, "compressed bodies are not supported. Send it without an encoding.")
         too_large = HTTPException(
             413, f"the body exceeds the limit of {self.body_bytes:,} bytes. Send fewer texts per request."
         )

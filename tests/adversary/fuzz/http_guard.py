@@ -174,6 +174,7 @@ def _check_reached(headers: list[tuple[bytes, bytes]]) -> None:
     assert (scheme.lower(), token.strip()) == (b"bearer", TOKEN.encode())
     assert only(b"content-type").split(b";")[0].strip().lower() == b"application/json"
     assert not only(b"content-encoding")
+    assert only(b"transfer-encoding").strip().lower() in (b"", b"chunked")
 
 
 def _check_bounded(connection: Any, packet: bytes) -> None:
