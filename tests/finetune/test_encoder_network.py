@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from rehead.training.optimizers import Optimizers
 from rehead.views import brought_views
 from rehead.views.encoder import EncoderView
 from tests.bases.tiny import FAMILIES, make_encoder, make_sentence_encoder, make_vectors, transformers
-from tests.training.running import Killed
+from tests.training.running import Killed, command, environment, torchrun
 
 pytestmark = pytest.mark.usefixtures("quick_search")
 BRIGHT, DULL, FILL = ("good", "bright"), ("bad", "dull"), ("the", "film", "was", "a", "city", "very", "and")
@@ -218,6 +219,23 @@ def test_the_command_and_all_that_reads_its_run(tmp_path: Path, capsys: pytest.C
     assert main(["export", str(out), "--out", str(tmp_path / "onnx")]) == 0
     capsys.readouterr()
     assert main([*given, "--link", "--out", str(tmp_path / "linked")]) == 2
+
+
+@pytest.mark.slow
+def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    root, train = make_encoder(tmp_path / "tiny"), write_csv(tmp_path / "t.csv", films(40))
+    words = ["finetune", str(train), "--valid", str(write_csv(tmp_path / "v.csv", films(10, 1))), "--from", str(root)]
+    words += ["--freeze", "none", "--epochs", "2", "--dropout", "0", "--quiet", "--out"]
+    alone = command([*words, str(tmp_path / "one")])
+    assert alone.returncode == 0, alone.stderr
+    two = torchrun([*words, str(tmp_path / "two")])
+    done = subprocess.run(two, capture_output=True, text=True, env=environment(), timeout=300)
+    assert done.returncode == 0, done.stderr
+    runs = [load(tmp_path / name) for name in ("one", "two")]
+    for name, tensor in weights_of(runs[0]).items():
+        torch.testing.assert_close(weights_of(runs[1])[name], tensor, atol=1e-4, rtol=1e-4)
+    one, other = (class_logits(run, films(20, 3).texts) for run in runs)
+    np.testing.assert_allclose(other, one, atol=1e-3)
 
 
 @pytest.mark.parametrize(
