@@ -38,7 +38,7 @@ from rehead.bases.files import (
 from rehead.bases.pieces import HEAD, Cutting
 from rehead.bases.tensors import read_tensors
 from rehead.bases.tokenizer_file import open_tokenizer
-from rehead.bases.tokens import token_finder, word_finder
+from rehead.bases.tokens import Words, token_finder, word_finder
 from rehead.disk import read_json
 from rehead.errors import UserError
 from rehead.text.spans import WORD
@@ -61,7 +61,7 @@ class StaticTable:
     precision = "float32"
     stated: dict[str, Any]
     "How texts are tokenized (`rehead.bases.tokens`)."
-    _source: tokenizers.Tokenizer | list[str]
+    _source: tokenizers.Tokenizer | Words
 
     def __init__(self, root: Path) -> None:
         kind, self.normalize = recognise(root), False
@@ -88,7 +88,8 @@ class StaticTable:
     @property
     def tokens_file(self) -> str:
         """What texts are tokenized by: the content of a tokenizer.json, or of a list of words."""
-        return json.dumps(self._source) if isinstance(self._source, list) else self._source.to_str()
+        source = self._source
+        return source.to_str() if isinstance(source, tokenizers.Tokenizer) else json.dumps(source)
 
     def _read_modules(self, root: Path, kind: str) -> str:
         """Read whether vectors are brought to unit length; name the folder of the table."""
@@ -143,10 +144,14 @@ def _unknown(inner: tokenizers.Tokenizer) -> int | None:
     return None if found is None else int(found)
 
 
-def _words(root: Path) -> tuple[Tensor, list[str]]:
+def _words(root: Path) -> tuple[Tensor, Words]:
     words = read_json(inside(root, WORDS))
     table = read_tensors(inside(root, VECTORS)).get("vectors")
-    fits = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    if not fits or table is None or table.ndim != 2 or len(table) != len(words) or not table.is_floating_point():
+    count = 0 if table is None or table.ndim != 2 else len(table)
+    if isinstance(words, dict):  # words that share rows
+        fits = all(type(row) is int and 0 <= row < count for row in words.values())
+    else:
+        fits = isinstance(words, list) and len(words) == count and all(isinstance(word, str) for word in words)
+    if not fits or not count or table is None or not table.is_floating_point():
         raise UserError(f"{root}: {WORDS} and {VECTORS} do not belong together.")
     return table, words

@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 Find = Callable[[Sequence[str]], list[list[int]]]
+Words = list[str] | dict[str, int]  # a word for each row, or the row of each word
 MAX_SEEN = 1 << 20  # words whose rows are remembered
 
 
@@ -91,9 +92,9 @@ def cut_tokens(ids: list[int], limit: int, rule: str, most: int) -> list[list[in
     return [ids[:head] + ids[len(ids) - (limit - head) :]]
 
 
-def word_finder(words: Sequence[str], stated: Mapping[str, Any]) -> Find:
+def word_finder(words: Words, stated: Mapping[str, Any]) -> Find:
     """Make what looks up words: as they are, in lower case, or else in parts. `word`, `parts`: regular expressions."""
-    rows = {word: row for row, word in reversed(list(enumerate(words)))}
+    rows = words if isinstance(words, dict) else {word: row for row, word in reversed(list(enumerate(words)))}
     word, parts = re.compile(stated["word"]), re.compile(stated["parts"])
     seen: dict[str, list[int]] = {}
 

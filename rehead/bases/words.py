@@ -3,7 +3,8 @@
     .vec, .txt      a word and its numbers per line, as fastText and GloVe write them
     spaCy           the vectors of a pipeline: vocab/vectors, vocab/key2row, vocab/strings.json
 
-The first 500,000 words are read: such files are sorted by frequency.
+The first 500,000 words are read: such files are sorted by frequency. `words.json` is a list, a word for each row, or an
+object from words to rows: in spaCy's `_md` pipelines 500,000 words share 20,000 rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ MASK = (1 << 64) - 1
 
 def convert_words(source: Path) -> tempfile.TemporaryDirectory[str]:
     """Convert word vectors to a table in a temporary directory, which lasts as long as what is returned."""
+    words: list[str] | dict[str, int]
     words, vectors = _read_spacy(source) if source.is_dir() else _read_text(source)
     if not np.isfinite(vectors).all():
         raise UserError(f"{source}: the vectors hold NaN or infinity.")
@@ -75,8 +77,8 @@ def _read_text(file: Path) -> tuple[list[str], Floats]:
     return list(words)[:MAX_WORDS], np.stack(rows[:MAX_WORDS])
 
 
-def _read_spacy(root: Path) -> tuple[list[str], Floats]:
-    """Read the vectors of a spaCy pipeline; its keys are hashes of the words in strings.json."""
+def _read_spacy(root: Path) -> tuple[dict[str, int], Floats]:
+    """Read the vectors of a spaCy pipeline; its keys are hashes of the words in strings.json, which may share a row."""
     home = root / "vocab" if (root / "vocab" / "key2row").is_file() else root
     if (mode := fields_of(home, "vectors.cfg", required=False).get("mode", "default")) != "default":
         raise UserError(f"{home}: vectors of the mode {mode!r} are not known, only those with a row for each word.")
@@ -97,7 +99,9 @@ def _read_spacy(root: Path) -> tuple[list[str], Floats]:
     kept = sorted(((row, word) for word, row in found if row >= 0), key=lambda each: each[0])[:MAX_WORDS]
     if not kept:
         raise UserError(f"{home}: no word vectors. Pipelines whose names end in _md or _lg have some.")
-    return [word for _, word in kept], table[[row for row, _ in kept]].astype(np.float32)
+    used, places = np.unique([row for row, _ in kept], return_inverse=True)
+    words = dict(zip((word for _, word in kept), places.tolist(), strict=True))
+    return words, table[used].astype(np.float32)
 
 
 def read_integer_map(data: bytes, name: str) -> dict[int, int]:

@@ -120,6 +120,8 @@ def train_method(
         return _trained(fit_classifier(train, valid, base=base, like=run, options=settings), began, curve=True)
     if method.kind == "frozen":
         settings.freeze = "base"
+    else:
+        settings.minutes = options.minutes
     return _trained(fit_classifier(train, None, base=run, options=settings, unlabelled=unlabelled), began)
 
 

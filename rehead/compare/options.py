@@ -58,6 +58,10 @@ class CompareOptions(CommonOptions, ReadOptions):
     unlabelled: list[str] | None = flag(None, metavar="FILE", group="reads")
     "Unlabelled text for the self-training of recipe (default: no self-training)."
 
+    minutes: float | None = flag(None, metavar="N")
+    """Time of recipe for fine-tuning an encoder that others pretrained, in minutes each time; 0: it is not tried
+    (default: as in rehead finetune, where it takes no more than about two minutes)."""
+
     epochs: float | None = flag(None, metavar="N")
     "Epochs of scratch and pretrained (default: as in rehead finetune, by the number of examples)."
 
@@ -88,6 +92,10 @@ class CompareOptions(CommonOptions, ReadOptions):
 def check_compare(options: CompareOptions) -> None:
     """Refuse contradicting options before anything is read or written."""
     check_rates(options.lr, options.lr_scale)
+    if options.minutes is not None and not 0 <= options.minutes < float("inf"):
+        raise UserError(f"--minutes {options.minutes:g}: must be 0 or more.")
+    if options.minutes and "recipe" not in options.methods:
+        raise UserError("--minutes is used by the method recipe only. Add recipe to --methods, or drop it.")
     if options.seeds < 1:
         raise UserError(f"--seeds {options.seeds}: must be 1 or more.")
     if unknown := [each for each in options.methods if each not in KINDS]:

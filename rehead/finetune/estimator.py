@@ -260,7 +260,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         for name, value in given.items():
             _check(name, value, kinds[name])
         options = FitOptions(**given)
-        check_fit(options)
+        check_fit(options, selects=options.freeze in (None, "base"))
         check_use(options)
         return options
 

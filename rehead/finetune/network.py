@@ -132,8 +132,10 @@ def train_network(
         world=world,
     )
     objective.fold()
-    network = objective.network
+    network, curve = objective.network, _curve(lines, objective.steps_in_epoch())
     run = Run(gather_model(objective.model, sharded=options.shard).cpu().eval(), start.tokenizer, list(train.names))
+    if world is not None and not world.is_main:  # only the first process writes, an encoder's files too
+        return Fitted(run, curve, notes, time.perf_counter() - began)
     if isinstance(network, EncoderNetwork):
         run.model.brought = {
             network.name: with_weights(start.model.brought[network.name], network.network.cpu().eval())
@@ -150,7 +152,6 @@ def train_network(
     run.details["examples"]["train"] = len(train)
     if run.model.brought:
         run.details["brought"] = [each.describe() for each in run.model.brought.values()]
-    curve = _curve(lines, objective.steps_in_epoch())
     if whole:
         return Fitted(run, curve, notes, time.perf_counter() - began)
     logits = score_texts(run.model, EncodedTexts(valid.texts, run.tokenizer))

@@ -37,7 +37,8 @@ class FitOptions(TrainingOptions):
     minutes: float | None = flag(None, metavar="N")
     """Time for training by gradient descent, in minutes. With --freeze layers, embeddings or none: instead of --epochs.
     Where cross-validation selects, fine-tuning an encoder that others pretrained is tried, with fewer epochs if the
-    time is short (default: --epochs; encoders are not fine-tuned where cross-validation selects)."""
+    time is short; 0: it is not tried (default: --epochs; where cross-validation selects, encoders are fine-tuned if
+    that takes no more than about two minutes)."""
 
     batch: int | None = flag(None, metavar="TOKENS")
     """Batch size in tokens (default: 32 documents of average length, 16 for an encoder that others pretrained; less for
@@ -142,16 +143,18 @@ GRADIENT = (
 
 def given_for_gradient(options: FitOptions) -> list[str]:
     """List the flags of training by gradient descent that differ from their defaults."""
-    defaults = {each.name: each.default for each in fields(FitOptions)}
-    return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) != defaults[name]]
+    usual = {each.name: (each.default,) for each in fields(FitOptions)} | {"minutes": (None, 0)}
+    return [f"--{name.replace('_', '-')}" for name in GRADIENT if getattr(options, name) not in usual[name]]
 
 
-def check_fit(options: FitOptions) -> None:
-    """Refuse values out of range."""
+def check_fit(options: FitOptions, *, selects: bool = False) -> None:
+    """Refuse values out of range; `selects`: where cross-validation selects, no minutes are a value."""
     check_training(options)
     above_zero = ("epochs", "minutes", "batch", "length", "unfreeze", "patience")
     for name in above_zero:
         value = getattr(options, name)
+        if name == "minutes" and value == 0 and selects:
+            continue
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}: must be above 0.")
     if options.dropout is not None and not 0 <= options.dropout < 1:
@@ -222,7 +225,7 @@ def self_trains(options: FinetuneOptions) -> bool:
 
 def check_finetuning(options: FinetuneOptions) -> None:
     """Refuse contradicting options before anything is read or written."""
-    check_fit(options)
+    check_fit(options, selects=cross_validates(options))
     if options.resume and options.overwrite:
         raise UserError("--resume continues a run and --overwrite deletes it. Give one.")
     if options.base is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from rehead.bases.sources import open_brought
 from rehead.bases.words import hash_string, read_integer_map
@@ -61,13 +62,14 @@ def packed(rows: dict[int, int]) -> bytes:
     return data
 
 
-def make_spacy(root: Path, *, mode: str = "default") -> np.ndarray:
+def make_spacy(root: Path, *, mode: str = "default", shared: int = len(WORDS)) -> np.ndarray:
+    """Save vectors as spaCy does; from the row `shared` on, words share the rows before."""
     home = root / "vocab"
     home.mkdir(parents=True)
-    table = np.random.RandomState(0).randn(len(WORDS), 5).astype(np.float32)
+    table = np.random.RandomState(0).randn(shared, 5).astype(np.float32)
     with (home / "vectors").open("wb") as file:
         np.save(file, table)
-    (home / "key2row").write_bytes(packed({hash_string(word): row for row, word in enumerate(WORDS)}))
+    (home / "key2row").write_bytes(packed({hash_string(word): row % shared for row, word in enumerate(WORDS)}))
     write(home / "strings.json", ["", "ROOT", *WORDS])
     write(home / "vectors.cfg", {"mode": mode})
     return table
@@ -79,6 +81,22 @@ def test_vectors_of_spacy(tmp_path: Path) -> None:
     expected = table[[WORDS.index("the"), WORDS.index("film")]].mean(0)
     np.testing.assert_allclose(brought.engine.encode(["The film"])[0], expected, atol=1e-6)
     assert brought.name == "static:en_core_web_md"
+
+
+def test_words_of_spacy_that_share_a_row_are_stored_once(tmp_path: Path) -> None:
+    table = make_spacy(tmp_path / "md", shared=5)
+    engine = open_brought(tmp_path / "md").engine
+    assert engine.parameters == table.size
+    expected = np.stack([table[WORDS.index(word) % 5] for word in WORDS])
+    np.testing.assert_allclose(engine.encode(WORDS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("words", [{"a": 2}, {"a": -1}, {"a": True}, {"a": "0"}, ["a"], ["a", 1], "a"])
+def test_words_that_do_not_fit_the_table_are_refused(words: object, tmp_path: Path) -> None:
+    write(tmp_path / "words.json", words)
+    save_file({"vectors": np.ones((2, 3), np.float32)}, tmp_path / "vectors.safetensors")
+    with pytest.raises(UserError, match="do not belong together"):
+        _ = open_brought(tmp_path).engine
 
 
 def test_vectors_of_spacy_that_are_not_known_are_refused(tmp_path: Path) -> None:

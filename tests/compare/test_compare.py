@@ -397,6 +397,8 @@ def test_several_runs_have_names(files: Path, base: Path) -> None:
         (["--test", "three.csv", "--labels", "5", "--valid", "three.csv"], "--labels 5: too few for 3 classes"),
         (["--methods", "magic"], "--methods magic: no such method"),
         (["--seeds", "0"], "--seeds 0"),
+        (["--minutes=-1"], "--minutes -1"),
+        (["--methods", "tfidf", "--minutes", "1"], "recipe only"),
         (["--lr", "2"], "--lr-scale"),
         (["--lr", "2e-5", "--lr-scale", "2"], "--lr 2e-05 and --lr-scale 2"),
         (["--test", "odd.csv"], "'odd'"),

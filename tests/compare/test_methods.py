@@ -25,7 +25,19 @@ def test_each_base_by_itself_and_all_together(tmp_path: Path, monkeypatch: pytes
     make_encoder(tmp_path / "tiny")
     make_vectors(tmp_path / "v.vec")
     given = ["compare", "data.csv", "--test", "test.csv", "--from", "tiny", "--from", "v.vec", "--out", "out"]
-    main([*given, "--methods", "scratch,frozen,recipe,tfidf", "--seeds", "1", "--no-control", "--quiet"])
+    main(
+        [
+            *given,
+            "--methods",
+            "scratch,frozen,recipe,tfidf",
+            "--seeds",
+            "1",
+            "--no-control",
+            "--quiet",
+            "--minutes",
+            "0",
+        ]
+    )
     results = load_results(tmp_path / "out" / "results.json")
     kinds = [(each.kind, each.run) for each in results.methods]
     assert kinds == [
@@ -36,6 +48,7 @@ def test_each_base_by_itself_and_all_together(tmp_path: Path, monkeypatch: pytes
     assert results.ours.run == TOGETHER
     notes = next(each.notes for each in results.scores if each.method == results.ours.key)
     assert any("of each view alone" in note for note in notes)
+    assert any("was not tried: --minutes 0" in note for note in notes)
     assert any("pretrained by others (encoder:tiny" in line for line in results.run.runs)
 
 

@@ -53,7 +53,11 @@ def make_base(tokenizer: Tokenizer) -> MakeBase:
 
 @pytest.fixture
 def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search a linear classifier on a small grid, where what is searched does not matter: a third of the time."""
+    """Search a linear classifier on a small grid, where what is searched does not matter: a third of the time.
+
+    And fine-tune no encoder unasked.
+    """
+    monkeypatch.setattr("rehead.finetune.candidates.encoder.UNASKED", 0.0)
     monkeypatch.setattr("rehead.finetune.candidates.linear.POWERS", (1.0, 2.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ALPHAS", (0.1, 1.0, 10.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ROUNDS", 1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from rehead.cli import main
 from rehead.errors import UserError
 from rehead.finetune import network as network_module
 from rehead.finetune.candidates import encoder as candidate
+from rehead.finetune.candidates.candidate import Task
 from rehead.finetune.encoder_network import EncoderNetwork
 from rehead.finetune.estimator import TextClassifier
 from rehead.finetune.fit import fit_classifier
@@ -32,8 +35,8 @@ from rehead.training import loop
 from rehead.training.optimizers import Optimizers
 from rehead.views import brought_views
 from rehead.views.encoder import EncoderView
-from tests.bases.tiny import FAMILIES, make_encoder, make_sentence_encoder, make_vectors, transformers
-from tests.training.running import Killed
+from tests.bases.tiny import FAMILIES, POSITIONS, make_encoder, make_sentence_encoder, make_vectors, transformers
+from tests.training.running import Killed, command, environment, torchrun
 
 pytestmark = pytest.mark.usefixtures("quick_search")
 BRIGHT, DULL, FILL = ("good", "bright"), ("bad", "dull"), ("the", "film", "was", "a", "city", "very", "and")
@@ -220,6 +223,23 @@ def test_the_command_and_all_that_reads_its_run(tmp_path: Path, capsys: pytest.C
     assert main([*given, "--link", "--out", str(tmp_path / "linked")]) == 2
 
 
+@pytest.mark.slow
+def test_two_processes_do_what_one_does(tmp_path: Path) -> None:
+    root, train = make_encoder(tmp_path / "tiny"), write_csv(tmp_path / "t.csv", films(40))
+    words = ["finetune", str(train), "--valid", str(write_csv(tmp_path / "v.csv", films(10, 1))), "--from", str(root)]
+    words += ["--freeze", "none", "--epochs", "2", "--dropout", "0", "--quiet", "--out"]
+    alone = command([*words, str(tmp_path / "one")])
+    assert alone.returncode == 0, alone.stderr
+    two = torchrun([*words, str(tmp_path / "two")])
+    done = subprocess.run(two, capture_output=True, text=True, env=environment(), timeout=300)
+    assert done.returncode == 0, done.stderr
+    runs = [load(tmp_path / name) for name in ("one", "two")]
+    for name, tensor in weights_of(runs[0]).items():
+        torch.testing.assert_close(weights_of(runs[1])[name], tensor, atol=1e-4, rtol=1e-4)
+    one, other = (class_logits(run, films(20, 3).texts) for run in runs)
+    np.testing.assert_allclose(other, one, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -266,10 +286,36 @@ def test_the_estimator_saves_and_pickles_it(tmp_path: Path) -> None:
 # The recipe
 
 
-def test_without_minutes_it_is_not_tried_and_that_is_said(tmp_path: Path) -> None:
-    fitted = fit_classifier(films(60), None, base=bring(make_encoder(tmp_path / "tiny")))
-    assert any("fine-tuning encoder:tiny by gradient descent was not tried: " in note for note in fitted.notes)
-    assert any("--minutes N" in note for note in fitted.notes)
+def tuning_of(fitted: Fitted) -> list[str]:
+    return [note for note in fitted.notes if "fine-tun" in note]
+
+
+def test_unasked_it_is_tried_where_it_is_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, data = bring(make_encoder(tmp_path / "tiny")), films(60)
+    [said] = tuning_of(fit_classifier(data, None, base=base))
+    assert "fine-tuning encoder:tiny by gradient descent was not tried: " in said
+    assert "--minutes N" in said
+    monkeypatch.setattr(candidate, "UNASKED", 1e12)
+    [said] = tuning_of(fit_classifier(data, None, base=base))
+    assert said.startswith("fine-tuned encoder:tiny")
+    [said] = tuning_of(fit_classifier(data, None, base=base, options=FitOptions(minutes=0)))
+    assert said.endswith("was not tried: --minutes 0")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    [said] = tuning_of(fit_classifier(data, None, base=base))
+    assert "pip install 'rehead[hub]'" in said
+
+
+def test_the_work_of_training_is_counted(tmp_path: Path) -> None:
+    base, data = bring(make_encoder(tmp_path / "tiny")), films(60)
+    task = Task.make(data, base, FitOptions(), None)
+    name, brought = next(iter(base.model.brought.items()))
+    parts = candidate.held_out_parts(task.folds, 60)
+    read = 10 * (60 + sum(len(inside) for inside, _ in parts))  # ten epochs
+    tokens = np.mean([len(text) for text in data.texts]) / 4
+    assert candidate.training_work(task, name, parts) == pytest.approx(3 * brought.engine.work * read * tokens)
+    long = dataclasses.replace(data, texts=[text * 100 for text in data.texts])  # of which 40 tokens are read
+    task = Task.make(long, base, FitOptions(epochs=2), None)
+    assert candidate.training_work(task, name, parts) == pytest.approx(3 * brought.engine.work * read / 5 * POSITIONS)
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rehead.bases.brought import Engine
 from rehead.errors import UserError
 from rehead.finetune.examples import Examples
 from rehead.finetune.linear import LinearClassifier, Settings
@@ -169,12 +170,16 @@ def affordable(texts: Sequence[str], views: Sequence[View]) -> int:
     The bound is one of work, not of time, so that the same data gives the same classifier everywhere.
     """
     count = len(texts)
-    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
     for view in views:
         if isinstance(view, BroughtView) and (engine := view.brought.engine).work:
-            per_text = engine.work * max(1.0, min(tokens, view.max_tokens or tokens))
-            count = min(count, int(MAX_WORK / per_text))
+            count = min(count, int(MAX_WORK / text_work(engine, texts, view.max_tokens)))
     return count
+
+
+def text_work(engine: Engine, texts: Sequence[str], most: int | None) -> float:
+    """Estimate the multiply-adds of reading one of these texts, of which `most` tokens are read."""
+    tokens = sum(map(len, texts)) / CHARACTERS / max(1, len(texts))
+    return engine.work * max(1.0, min(tokens, most or tokens))
 
 
 def fold_count(data: LabelledData) -> int:

@@ -1,9 +1,10 @@
-"""Fine-tuning an encoder that others pretrained, by gradient; where the user gives it the time (`--minutes`).
+"""Fine-tuning an encoder that others pretrained, by gradient: unasked where it is quick, else with `--minutes`.
 
 The encoder is trained from the linear classifier on its vectors on. What comes out stands alone, or beside the best
 classifier so far, whichever held-out examples prefer: then its scores are added to that one's, and the frozen encoder
 is read, too, if that one reads it. On questions it gains more than all views beside a frozen encoder, and takes minutes
-instead of seconds (docs/experiments/finetuning-encoders.md).
+instead of seconds (docs/experiments/finetuning-encoders.md). What is tried unasked is bounded by work, not by time: so
+the same data gives the same classifier everywhere.
 
 Few examples are held out in more parts, so that there are enough to judge by.
 """
@@ -11,14 +12,15 @@ Few examples are held out in more parts, so that there are enough to judge by.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from rehead.finetune.calibration import calibrated_losses, find_temperature
-from rehead.finetune.candidates.candidate import Candidate, Task
-from rehead.finetune.network import NoTimeError, train_network
+from rehead.finetune.candidates.candidate import Candidate, Task, text_work
+from rehead.finetune.network import NoTimeError, encoder_epochs, train_network
 from rehead.finetune.selection import is_better
 from rehead.finetune.targets import subset
 from rehead.finetune.worth import view_worth
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from rehead.text.documents import LabelledData
 
 MIN_EXAMPLES = 50
+UNASKED = 6e12  # multiply-adds of training that is tried without --minutes: about two minutes of two cores
+BACKWARD = 3  # times the work of reading a text
 PARTS = ((300, 4, 0.25), (1_000, 2, 0.2))  # below so many examples: parts that are held out in turn, and their share
 SHARES = (0.75, 0.5, 0.25)  # of the fine-tuned encoder, where it stands beside the best so far
 TUNED = "-tuned"  # after the name of a view, beside the frozen one
@@ -42,8 +46,9 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     encoders = [name for name, each in task.base.model.brought.items() if each.kind == "encoder"]
     if not encoders:
         return "there is no encoder that others pretrained"
-    if task.options.minutes is None:
-        return "give it the time with --minutes N"
+    minutes = task.options.minutes
+    if minutes == 0:
+        return "--minutes 0"
     if len(task.train) < MIN_EXAMPLES:
         return f"that takes {MIN_EXAMPLES} examples"
     if best is None or not task.folds:
@@ -51,7 +56,12 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     alone = view_worth(task, best).get("alone", {})
     name = max(encoders, key=lambda each: alone.get(each, 0.0))
     parts = held_out_parts(task.folds, len(task.train))
-    seconds = 60 * task.options.minutes / (len(parts) + 1)
+    if minutes is None:
+        if training_work(task, name, parts) > UNASKED:
+            return "it would take more than about two minutes; give it the time with --minutes N"
+        if importlib.util.find_spec("transformers") is None:
+            return "it needs transformers: pip install 'rehead[hub]'"
+    seconds = None if minutes is None else 60 * minutes / (len(parts) + 1)
     tuned, epochs = np.full(best.logits.shape, np.nan), task.options.epochs
     for inside, outside in parts:
         try:
@@ -87,6 +97,14 @@ def held_out_parts(folds: Folds, examples: int) -> Folds:
         outside = np.sort(np.concatenate([held for _, held in folds[begin : begin + each]]))
         parts.append((np.setdiff1d(np.arange(examples), outside), outside))
     return parts
+
+
+def training_work(task: Task, name: str, parts: Folds) -> float:
+    """Count the multiply-adds of fine-tuning an encoder on each of the parts, and on all examples."""
+    engine = task.base.model.brought[name].engine
+    sizes = [len(task.train), *(len(inside) for inside, _ in parts)]
+    read = sum(each * (task.options.epochs or encoder_epochs(each)) for each in sizes)
+    return BACKWARD * read * text_work(engine, task.train.texts, engine.max_length)
 
 
 def _train(task: Task, name: str, train: LabelledData, epochs: float | None, seconds: float | None) -> Run:
