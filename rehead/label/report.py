@@ -43,8 +43,8 @@ def report_page(project: Project, estimate: dict[str, Any]) -> str:
         _table(("", ""), facts),
         "<h2>Learning curve</h2>" + curve_svg(estimate.get("curve", [])),
         "<p>Accuracy of the quick head on the texts that were drawn at random, each predicted without its own label, "
-        "with 95 % intervals. The classifier that was trained at the end reads more; what it reached in cross-validation "
-        "is on its card.</p>",
+        "with 95 % intervals. The classifier that was trained at the end reads more; what it reached "
+        "in cross-validation is on its card.</p>",
         "<h2>Classes</h2>" + _table(("class", "labels", "share of all texts, predicted"), classes),
         "<h2>How the labelled texts were chosen</h2>" + _table(("way", "labels"), _counted(how)),
         "<h2>Who labelled</h2>" + _table(("person", "labels"), _counted(by)),
