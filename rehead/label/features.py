@@ -26,7 +26,7 @@ from rehead.views.encoded import EncodedTexts
 from rehead.views.learnt import LONG
 from rehead.views.lsa import LsaView
 from rehead.views.neural import neural_view
-from rehead.views.view import DenseView, View
+from rehead.views.view import View
 from rehead.views.words import WordsView
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 GROUP = 256  # texts read at once
-FITTED = 2_000  # texts that statistics are taken from where a base has none
+FITTED = 1_000  # texts that statistics are taken from where a base has none
 LEARNT = 20_000  # texts that words and directions are learnt from, at most
 
 
@@ -110,9 +110,7 @@ def base_readers(base: Run, sample: Sequence[str]) -> list[FeatureReader]:
     views += brought_views(base.model)
     readers = [FeatureReader(view, base.tokenizer) for view in views if not view.sparse]
     for reader in readers:
-        view = reader.view
-        own = isinstance(view, DenseView) and view.of_base and base.model.base.statistics.of(view.name) is not None
-        view.fit(view.read(reader.encoded(sample[: 1 if own else FITTED])))
+        reader.view.fit(reader.view.read(reader.encoded(sample[:FITTED])))
     return readers
 
 
