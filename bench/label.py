@@ -1,7 +1,7 @@
 """Simulated labelling: how many labels the mixture of `rehead label` needs, against random ones; and how fast it is.
 
     python bench/label.py accuracy runs/label --sets imdb,ag_news,banking77,trec,spam-like,goemotions --data SETS
-    python bench/label.py latency runs/label --texts 5_000,50_000,500_000
+    python bench/label.py latency runs/label --texts 5_000,50_000,500_000 --base runs/base
 
 `accuracy`: a set is cut into a pool and held-out texts; a base is pretrained on the pool, without labels, and kept in
 the folder. An annotator with the true labels answers what the rule asks. Accuracy on the held-out texts is that of the
@@ -19,6 +19,12 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import http.client
+import json
+import re
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,14 +34,15 @@ import numpy as np
 
 import rehead
 from rehead.label.choosing import Lists, doubted, rank, take, turn, varied
-from rehead.label.estimate import LEAST_RANDOM, macro_f1, wilson
+from rehead.label.estimate import LEAST_RANDOM, expected_shares, macro_f1, wilson
 from rehead.label.features import FeatureReader, base_readers, lsa_reader, side_by_side
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
 from rehead.text.datasets import load_dataset
 
-POOL, HELD_OUT = 6_000, 2_000
+POOL, HELD_OUT = 4_000, 1_500
 SIZES = (10, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500)
+RARE = "spam-like"  # the set of which 2 % are positive
 EVERY = 5  # labels between two fits
 
 
@@ -57,11 +64,11 @@ def read(name: str, data: Path) -> tuple[list[str], list[list[str]]]:
     if name == "imdb":
         parts = load_dataset("imdb", train=8_000, valid=0)
         return parts.train.texts, [list(each) for each in parts.train.labels]
-    file = "ag_news" if name == "spam-like" else name
+    file = "ag_news" if name == RARE else name
     with gzip.open(data / f"{file}.tsv.gz", "rt", encoding="utf-8") as stream:
         rows = [line.rstrip("\n").split("\t", 1) for line in stream if line.strip()]
-    if name == "spam-like":
-        wanted = "Sci/Tech"
+    if name == RARE:
+        wanted = "Sports"
         positive = [row for row in rows if row[0] == wanted]
         others = [row for row in rows if row[0] != wanted]
         kept = positive[: round(0.02 / 0.98 * len(others))]
@@ -97,9 +104,21 @@ def prepare(name: str, folder: Path, data: Path) -> Pool:
     return Pool(name, features, truth, count, multilabel)
 
 
-def score(pool: Pool, head: Head) -> tuple[float, float]:
-    """Measure a head on the held-out texts: accuracy (several labels: micro-F1), and macro-F1."""
+def score(pool: Pool, rows: np.ndarray) -> tuple[float, float]:
+    """Measure a head on the held-out texts: accuracy (several labels: micro-F1), and macro-F1.
+
+    Of a rare class, F1 takes the place of macro-F1, of a head to which both classes count the same.
+    """
+    features, labels = pool.features[rows], pool.truth[rows]
+    head = fit_head(features, labels, multilabel=pool.multilabel)
     truth = pool.truth[pool.count :]
+    if pool.name == RARE:
+        counts = np.maximum(labels.sum(0), 1)
+        even = fit_head(features, labels, multilabel=False, weights=(labels / counts).sum(1) * len(rows) / 2)
+        guess = decide(even.probabilities(pool.features[pool.count :]), False)
+        hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
+        plain = decide(head.probabilities(pool.features[pool.count :]), False)
+        return float((truth * plain).sum(1).mean()), float(2 * hits[1] / total[1])
     guess = decide(head.probabilities(pool.features[pool.count :]), pool.multilabel)
     hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
     known = truth.sum(0) > 0
@@ -174,7 +193,7 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
         if asked in sizes:
             rows = np.array(labelled, np.int64)
             final = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
-            course.accuracy[asked] = score(pool, final)
+            course.accuracy[asked] = score(pool, rows)
             if cover:
                 course.covered += coverage(pool, final, rows, permutation, asked)
     return course
@@ -195,8 +214,11 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
     given = truth[rows[drawn]]
     found = wilson(float((guess == given).all(1).sum()), len(drawn))
     whole = decide(head.probabilities(pool.features[: pool.count]), pool.multilabel)
+    whole[rows] = decide(head.out_of_fold, pool.multilabel)  # each without its label, as a new text is predicted
     real = float((whole == truth).all(1).mean())
-    f1 = macro_f1(given, guess)
+    shares = head.probabilities(pool.features[: pool.count])
+    expected = expected_shares(shares, whole, multilabel=pool.multilabel)
+    f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
     return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high)]
@@ -212,7 +234,9 @@ def accuracy(given: argparse.Namespace) -> None:
         for rule in given.rules.split(","):
             began = time.perf_counter()
             courses = [simulate(pool, rule, seed, sizes, cover=given.cover) for seed in range(given.seeds)]
-            for place, what in enumerate(("micro-F1" if pool.multilabel else "accuracy", "macro-F1")):
+            for place, what in enumerate(
+                ("micro-F1" if pool.multilabel else "accuracy", "F1" if name == RARE else "macro-F1")
+            ):
                 cells = [f"{100 * np.mean([each.accuracy[size][place] for each in courses]):6.1f}" for size in sizes]
                 print(f"  {rule:<12}{what:<9}" + "".join(cells), flush=True)
             if given.cover and (seen := [each for course in courses for each in course.covered]):
@@ -220,6 +244,80 @@ def accuracy(given: argparse.Namespace) -> None:
                 print(f"  {rule:<12}covered  accuracy {both[0]:.1f} %, macro-F1 {both[1]:.1f} % of {len(seen)}")
             print(f"  {rule:<12}{time.perf_counter() - began:.0f} s", flush=True)
         print("  at labels            " + "".join(f"{size:6}" for size in sizes), flush=True)
+
+
+def write_reviews(path: Path, count: int) -> None:
+    """Write texts of a review's length, of sentences drawn from the film reviews."""
+    parts = load_dataset("imdb")
+    texts = [*parts.train.texts, *parts.valid.texts, *parts.unlabelled]
+    sentences = [each for text in texts for each in re.split(r"(?<=[.!?]) ", text)]
+    random = np.random.default_rng(0)
+    numbers = np.array([len(re.split(r"(?<=[.!?]) ", text)) for text in texts])
+    with path.open("w", encoding="utf-8") as file:
+        for _ in range(count):
+            some = random.integers(0, len(sentences), int(random.choice(numbers)))
+            file.write(" ".join(sentences[each] for each in some.tolist()) + "\n")
+
+
+def ask(port: int, path: str, **values: object) -> dict:
+    """Send a request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request(
+        "POST", path, json.dumps({"page": "p", "by": "b", **values}), {"Content-Type": "application/json"}
+    )
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def label_one(port: int, held: list[dict]) -> tuple[float, float]:
+    """Label the first of the texts that a page holds; give the time until the next is there, and until it learnt."""
+    began = time.perf_counter()
+    text = held.pop(0)
+    saved = ask(port, "/label", text=text["text"], labels=[text["text"] % 2], how=text["why"])
+    held += ask(port, "/next", count=1, holding=[each["text"] for each in held])["texts"]
+    answered = time.perf_counter() - began
+    while (ask(port, "/state")["learnt"] or {"revision": 0})["revision"] < saved["revision"]:
+        time.sleep(0.01)
+    return answered, time.perf_counter() - began
+
+
+def latency(given: argparse.Namespace) -> None:
+    """Label texts as the page does, and print how long that takes."""
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for number in given.texts.split(","):
+        count = int(number)
+        path, out = given.folder / f"reviews-{count}.txt", given.folder / f"latency-{count}"
+        if not path.exists():
+            write_reviews(path, count)
+        shutil.rmtree(out, ignore_errors=True)
+        words = ["label", str(path), "--labels", "a,b", "--out", str(out), "--port", "0", "--from", str(given.base)]
+        began = time.perf_counter()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "rehead", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline().rpartition(":")[2])
+            opened = time.perf_counter() - began
+            held = ask(port, "/next", count=3)["texts"]
+            first = time.perf_counter() - began
+            while not ask(port, "/state")["preparing"]["finished"]:
+                time.sleep(1)
+            ready = time.perf_counter() - began
+            times = np.array([label_one(port, held) for _ in range(given.labels)])
+            status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+            peak = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
+            cells = [f"{1000 * np.quantile(times[:, place], q):.0f}" for place in (0, 1) for q in (0.5, 0.99)]
+            print(
+                f"{count:>8,} texts: page after {opened:.0f} s, first text {first:.0f} s, all read {ready:.0f} s; "
+                f"next text p50 {cells[0]} p99 {cells[1]} ms; learnt p50 {cells[2]} p99 {cells[3]} ms; "
+                f"peak {peak:,.0f} MB",
+                flush=True,
+            )
+        finally:
+            server.kill()
+            server.wait()
 
 
 def main() -> None:
@@ -234,8 +332,10 @@ def main() -> None:
     parser.add_argument("--sizes", help="numbers of labels at which to measure")
     parser.add_argument("--cover", action="store_true", help="check the intervals as well")
     parser.add_argument("--texts", default="5_000,50_000,500_000")
+    parser.add_argument("--labels", type=int, default=200, help="of which latency is measured")
+    parser.add_argument("--base", type=Path, default=Path("runs/base"), help="a base, for latency")
     given = parser.parse_args()
-    what: dict[str, Callable[[argparse.Namespace], None]] = {"accuracy": accuracy}
+    what: dict[str, Callable[[argparse.Namespace], None]] = {"accuracy": accuracy, "latency": latency}
     what[given.what](given)
 
 

@@ -1,8 +1,8 @@
 """How good the labels make a classifier, and whether more are worth it. Nothing here is seen by what is estimated.
 
 Random texts are the first of a fixed permutation of all texts, however they came to be labelled, so they are an
-unbiased sample; each is predicted by a head that was fitted without it. Accuracy has the interval of Wilson; macro-F1,
-which is no mean, that of the bootstrap.
+unbiased sample; each is predicted by a head that was fitted without it. Accuracy has the interval of Wilson; macro-F1
+that of a Bayesian estimate, class by class.
 
 The learning curve asks of heads that were fitted to the first m labels what they make of the same random texts, so
 their differences are paired. What more labels will bring is the slope of error = a + b/√m along it, resampled.
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Z = 1.959964
 DRAWS = 400
 MORE = 50  # labels ahead, and back
+TEXTS_BEFORE, LEAST_BEFORE = 3.0, 0.2  # of the prior of macro-F1: texts as the classifier expects them, and any others
 LEAST_RANDOM = 10  # random texts below which nothing is said
 LEAST_CLASS = 3  # random texts of a class below which its F1 says nothing
 
@@ -52,22 +53,58 @@ def wilson(right: float, count: int) -> Interval:
     return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def macro_f1(truth: NDArray[Any], predicted: NDArray[Any], seed: int = 0) -> Interval:
-    """Give the mean F1 of the classes that occur among the truth: (R, K) of zeros and ones, and its interval."""
-    hits = (truth * predicted).astype(np.float64)
-    totals = (truth + predicted).astype(np.float64)
-    known = truth.sum(0) > 0
+def macro_f1(
+    truth: NDArray[Any],
+    predicted: NDArray[Any],
+    everywhere: NDArray[Any],
+    expected: NDArray[Any],
+    *,
+    multilabel: bool = False,
+    seed: int = 0,
+) -> Interval:
+    """Estimate the mean F1 of all classes on all texts, and its interval.
 
-    def score(weights: NDArray[Any]) -> NDArray[Any]:
-        both, all_ = 2 * weights @ hits[:, known], weights @ totals[:, known]
-        found: NDArray[Any] = np.divide(both, all_, out=np.zeros_like(both), where=all_ > 0).mean(-1)
-        return found
+    Truth and predicted: of random texts, (R, K) of zeros and ones. A handful of them says little about a class that a
+    hundredth of all texts has. So what is known of all texts is used: how often each class is predicted (`everywhere`,
+    (K,)). What the random texts tell is which class texts are of that are predicted as some class. The prior of that
+    are a few texts as the classifier expects them: `expected`, see `expected_shares`.
+    """
+    chance = np.random.default_rng(seed)
+    classes = truth.shape[1]
+    if multilabel:  # each class by itself: among texts that are predicted to have it, and among the others
+        hits, found = (truth * predicted).sum(0), predicted.sum(0)
+        missed, others = truth.sum(0) - hits, len(truth) - found
+        prior = TEXTS_BEFORE * expected + LEAST_BEFORE
+        rest = TEXTS_BEFORE * (1 - expected) + LEAST_BEFORE
+        right = chance.beta(hits + prior[0], found - hits + rest[0], (DRAWS, classes))
+        left = chance.beta(missed + prior[1], others - missed + rest[1], (DRAWS, classes))
+        both = everywhere * right
+        of_class = both + (1 - everywhere) * left
+    else:
+        counts = predicted.T @ truth + TEXTS_BEFORE * expected + LEAST_BEFORE / classes  # (K predicted, K true)
+        drawn = chance.standard_gamma(np.broadcast_to(counts, (DRAWS, classes, classes)))
+        joint = everywhere[:, None] * drawn / drawn.sum(2, keepdims=True)
+        both = joint[:, np.arange(classes), np.arange(classes)]
+        of_class = joint.sum(1)
+    score = (2 * both / np.maximum(everywhere + of_class, 1e-12)).mean(1)
+    low, high = np.quantile(score, [0.025, 0.975])
+    return Interval(float(score.mean()), float(low), float(high))
 
-    count = len(truth)
-    value = float(score(np.ones((1, count)))[0])
-    drawn = score(np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), DRAWS).astype(np.float64))
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Interval(value, float(min(low, value)), float(max(high, value)))
+
+def expected_shares(probabilities: NDArray[Any], predicted: NDArray[Any], *, multilabel: bool = False) -> NDArray[Any]:
+    """Average the probabilities of all texts by what is predicted of them.
+
+    For each predicted class those of all classes, (K, K); with several labels, the probability of each class where it
+    is predicted and where it is not, (2, K).
+    """
+    middle = probabilities.mean(0)
+    if multilabel:
+        groups = np.stack([(probabilities * predicted).sum(0), (probabilities * (1 - predicted)).sum(0)])
+        counts = np.stack([predicted.sum(0), (1 - predicted).sum(0)])
+    else:
+        groups, counts = predicted.T @ probabilities, predicted.sum(0)[:, None]
+    found: NDArray[Any] = np.where(counts > 0, groups / np.maximum(counts, 1), middle)
+    return found
 
 
 def points(count: int) -> list[int]:

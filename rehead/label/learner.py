@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rehead.label.choosing import Lists, contradiction, doubted, rank, varied
-from rehead.label.estimate import LEAST_CLASS, LEAST_RANDOM, MORE, gain, macro_f1, points, wilson
+from rehead.label.estimate import LEAST_CLASS, LEAST_RANDOM, MORE, expected_shares, gain, macro_f1, points, wilson
 from rehead.label.features import Block, side_by_side
 from rehead.label.head import Head, fit_head
 from rehead.label.seeds import Seeds
@@ -227,7 +227,10 @@ class Learner:
             guess = self.decide(snapshot.head.out_of_fold[random])
             right = (guess == truth).all(1)
             found["accuracy"] = wilson(float(right.sum()), len(random)).rounded()
-            found["macro_f1"] = macro_f1(truth, guess).rounded()
+            whole = self.decide(shares[self.askable])
+            several = self.multilabel
+            expected = expected_shares(shares[self.askable], whole, multilabel=several)
+            found["macro_f1"] = macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded()
             found["scarce"] = [int(each) for each in np.flatnonzero(truth.sum(0) < LEAST_CLASS)]
         self.estimate = {**self.estimate, **found}
         if count < LEAST_RANDOM or not labelled.classes:

@@ -30,6 +30,7 @@ LEAST = 3  # texts that a suggested word is in
 MOST = 0.25  # and the largest share of all
 SUGGESTED = 12
 CLUSTERS = 10
+COMMON = 0.4  # words of a larger share of all texts tell nothing
 TEXTS = 3  # shown of each cluster
 
 
@@ -111,7 +112,8 @@ def clusters(features: Floats, texts: Sequence[str], seed: int = 0) -> list[dict
             other = (everywhere[word] - here[word]) / max(1, total - size)
             return float(share * np.log((share + 0.01) / (other + 0.01)))
 
-        kept = sorted((word for word, times in here.items() if times >= 2), key=telling, reverse=True)[:8]
+        some = (word for word, times in here.items() if times >= 2 and everywhere[word] <= COMMON * total)
+        kept = sorted(some, key=telling, reverse=True)[:8]
         nearest = inside[np.argsort(-(plain[inside] @ found.cluster_centers_[number]))[:TEXTS]]
         result.append(
             {"share": round(size / total, 4), "words": kept, "texts": [texts[each][:200] for each in nearest.tolist()]}

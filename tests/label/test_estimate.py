@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.label.estimate import gain, macro_f1, points, wilson
+from rehead.label.estimate import expected_shares, gain, macro_f1, points, wilson
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
@@ -22,14 +22,34 @@ def test_wilson_is_what_the_formula_says() -> None:
     assert (wilson(0, 0).low, wilson(0, 0).high) == (0, 1)
 
 
-def test_macro_f1_is_that_of_scikit_learn() -> None:
+def confused(count: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Truth and predictions of uneven classes, of which a fifth is wrong."""
+    random = np.random.default_rng(seed)
+    truth = random.choice(classes, count, p=np.arange(1, classes + 1) / np.arange(1, classes + 1).sum())
+    guess = np.where(random.random(count) < 0.8, truth, random.integers(0, classes, count))
+    return np.eye(classes)[truth], np.eye(classes)[guess]
+
+
+def test_macro_f1_of_many_texts_is_that_of_scikit_learn() -> None:
     from sklearn.metrics import f1_score
 
-    random = np.random.default_rng(0)
-    truth, guess = random.integers(0, 3, 200), random.integers(0, 3, 200)
-    found = macro_f1(np.eye(3)[truth], np.eye(3)[guess])
-    assert found.value == pytest.approx(f1_score(truth, guess, average="macro"))
-    assert found.low < found.value < found.high
+    truth, guess = confused(4000, 3, 0)
+    found = macro_f1(truth, guess, guess.mean(0), np.full((3, 3), 1 / 3))
+    assert found.value == pytest.approx(f1_score(truth.argmax(1), guess.argmax(1), average="macro"), abs=0.005)
+    assert found.low < found.value < found.high < found.low + 0.06
+
+
+def test_the_interval_of_macro_f1_covers_it() -> None:
+    truth, guess = confused(20_000, 4, 1)
+    hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
+    real = (2 * hits / total).mean()
+    prior = expected_shares(0.75 * guess + 0.0625, guess)
+    covered = []
+    for seed in range(300):
+        some = np.random.default_rng(seed).choice(len(truth), 60, replace=False)
+        found = macro_f1(truth[some], guess[some], guess.mean(0), prior)
+        covered.append(found.low <= real <= found.high)
+    assert 0.9 <= np.mean(covered) <= 0.985
 
 
 def test_the_curve_ends_now_and_has_the_last_fifty() -> None:
