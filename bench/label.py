@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 import rehead
-from rehead.label.choosing import Lists, doubted, rank, take, turn, varied
+from rehead.label.choosing import FIRST, PATTERN, SURE_START, Kind, Lists, doubted, rank, take, varied
 from rehead.label.estimate import LEAST_RANDOM, expected_shares, macro_f1, wilson
 from rehead.label.features import FeatureReader, base_readers, lsa_reader, side_by_side
 from rehead.label.head import Head, fit_head
@@ -133,12 +133,25 @@ def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
     return np.eye(probabilities.shape[1], dtype=np.float32)[probabilities.argmax(1)]
 
 
-Kinds = tuple[str, ...]
-RULES: dict[str, Kinds | None] = {
-    "random": ("random",),
-    "mixture": None,  # that of the product
-    "uncertain": ("uncertain",),
-    "half": ("random", "uncertain"),
+@dataclass
+class Rule:
+    """What is asked."""
+
+    kinds: tuple[Kind, ...]
+    "In turns, once two classes have labels."
+    first: tuple[Kind, ...] = FIRST
+    "Before that, and up to so many labels:"
+    until: int = 0
+
+
+RULES: dict[str, Rule] = {
+    "random": Rule(("random",), ("random",)),
+    "mixture": Rule(PATTERN, FIRST, SURE_START),  # that of the product
+    "at once": Rule(PATTERN),
+    "random first": Rule(PATTERN, ("random",), SURE_START),
+    "uncertain": Rule(("uncertain",)),
+    "half": Rule(("random", "uncertain"), ("random",), SURE_START),
+    "no rare": Rule(("random", "uncertain", "uncertain", "uncertain", "uncertain"), FIRST, SURE_START),
 }
 
 
@@ -153,7 +166,8 @@ class Course:
 
 def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover: bool) -> Course:
     """Label with the truth."""
-    kinds = RULES[rule]
+    how = RULES[rule]
+    chosen = how.kinds != ("random",)
     features, truth = pool.features[: pool.count], pool.truth[: pool.count]
     free = np.ones(pool.count, bool)
     permutation = np.random.default_rng(1_000 + seed).permutation(pool.count).tolist()
@@ -167,19 +181,17 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
     while asked < max(sizes):
         rows = np.array(labelled, np.int64)
         started = int((counts > 0).sum()) >= 2
-        if asked % EVERY == 0 and kinds != ("random",):
+        if asked % EVERY == 0 and chosen:
             if started:
                 head = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
                 shares = head.probabilities(features)
                 lists = rank(features, shares, counts, free, multilabel=pool.multilabel)
                 lists["doubted"] = [labelled[each] for each in doubted(head.out_of_fold, truth[rows], pool.multilabel)]
-            else:
-                lists = {"varied": varied(features, rows, 20, seed).tolist()}
+            if asked < max(how.until, 1) or not started:
+                lists["varied"] = varied(features, rows, 20, seed).tolist()
         lists["random"] = [place for place in permutation if free[place]][:40]
-        if kinds is None:
-            kind = turn(asked, started=started)
-        else:
-            kind = kinds[asked % len(kinds)] if started or kinds == ("random",) else "varied"  # type: ignore[assignment]
+        kinds = how.kinds if started and asked >= how.until else how.first
+        kind = kinds[asked % len(kinds)]
         found = take(kind, lists, lambda place, kind: (place not in again) if kind == "doubted" else bool(free[place]))
         assert found is not None
         place, kind = found

@@ -35,7 +35,8 @@ PATTERN: tuple[Kind, ...] = (
     "random", "uncertain", "rare", "uncertain", "uncertain",
     "random", "uncertain", "rare", "uncertain", "doubted",
 )  # fmt: skip
-FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label
+FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label, and there are so many:
+SURE_START = 20
 SPREAD = 10  # uncertain texts looked at per text chosen, so that they can differ
 LISTED = 40  # texts in each list
 SURE = 0.8  # out-of-fold probability of another class, from which on a label is doubted

@@ -119,9 +119,11 @@ class Learner:
 
     @property
     def settled(self) -> bool:
-        """Whether the last snapshot is that of the last label."""
+        """Whether the last snapshot is that of the last label, and of all features."""
         snapshot = self.snapshot
-        return not self.busy and snapshot is not None and snapshot.version == self.project.labels.version
+        if self.busy or snapshot is None or len(snapshot.blocks) != len(self._blocks):
+            return False
+        return snapshot.version == self.project.labels.version
 
     @property
     def block_names(self) -> list[str]:

@@ -207,7 +207,11 @@ def open_project(options: LabelOptions, say: Callable[[str], None]) -> Iterator[
     with locked(options.out):
         store = _begun(options, say) if (options.out / PROJECT).exists() else _begin(options, say)
         described = _described(options.out)
-        journal = Journal.open(options.out / JOURNAL)
+        try:
+            journal = Journal.open(options.out / JOURNAL)
+        except OSError as error:
+            store.close()
+            raise UserError(f"{options.out} cannot be written: {error.strerror or error}.") from error
         try:
             project = Project(options.out, described, store, journal)
             _add_classes(project, options)

@@ -80,7 +80,13 @@ def commanded(folder: Path, base: str) -> AbstractContextManager[tuple[Any, int]
 
 
 @pytest.mark.parametrize(
-    ("kills", "start"), [(10, forked), pytest.param(100, commanded, marks=pytest.mark.slow)], ids=["quick", "command"]
+    ("kills", "start"),
+    [
+        (10, forked),
+        pytest.param(100, forked, marks=pytest.mark.slow),
+        pytest.param(10, commanded, marks=pytest.mark.slow),
+    ],
+    ids=["ten", "a hundred", "the command"],
 )
 def test_nothing_that_was_acknowledged_is_lost(kills: int, start: Any, tmp_path: Path, tiny_base: str) -> None:
     write_texts(tmp_path, TEXTS)
