@@ -33,9 +33,10 @@ from pathlib import Path
 import numpy as np
 
 import rehead
-from rehead.label.choosing import FIRST, PATTERN, SURE_START, Kind, Lists, doubted, rank, take, varied
-from rehead.label.estimate import LEAST_RANDOM, expected_shares, macro_f1, wilson
-from rehead.label.features import FeatureReader, base_readers, lsa_reader, side_by_side
+from rehead.label.blocks import side_by_side
+from rehead.label.choosing import FIRST, PATTERN, START, Kind, Lists, doubted, rank, take, varied
+from rehead.label.estimate import LEAST_RANDOM, PER_CLASS, expected_shares, macro_f1, wilson
+from rehead.label.features import FeatureReader, base_readers, lsa_reader
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
 from rehead.text.datasets import load_dataset
@@ -146,12 +147,12 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "random": Rule(("random",), ("random",)),
-    "mixture": Rule(PATTERN, FIRST, SURE_START),  # that of the product
+    "mixture": Rule(PATTERN, FIRST, START),  # that of the product
     "at once": Rule(PATTERN),
-    "random first": Rule(PATTERN, ("random",), SURE_START),
+    "random first": Rule(PATTERN, ("random",), START),
     "uncertain": Rule(("uncertain",)),
-    "half": Rule(("random", "uncertain"), ("random",), SURE_START),
-    "no rare": Rule(("random", "uncertain", "uncertain", "uncertain", "uncertain"), FIRST, SURE_START),
+    "half": Rule(("random", "uncertain"), ("random",), START),
+    "no rare": Rule(("random", "uncertain", "uncertain", "uncertain", "uncertain"), FIRST, START),
 }
 
 
@@ -160,7 +161,7 @@ class Course:
     """What came of one simulation."""
 
     accuracy: dict[int, tuple[float, float]]
-    covered: list[tuple[int, bool, bool]]
+    covered: list[tuple[int, bool, bool | None]]
     "Number of labels, and whether the intervals of accuracy and of macro-F1 covered the pool's."
 
 
@@ -233,7 +234,8 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
     f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
-    return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high)]
+    shown = len(drawn) >= PER_CLASS * truth.shape[1]
+    return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high if shown else None)]
 
 
 def accuracy(given: argparse.Namespace) -> None:
@@ -252,8 +254,11 @@ def accuracy(given: argparse.Namespace) -> None:
                 cells = [f"{100 * np.mean([each.accuracy[size][place] for each in courses]):6.1f}" for size in sizes]
                 print(f"  {rule:<12}{what:<9}" + "".join(cells), flush=True)
             if given.cover and (seen := [each for course in courses for each in course.covered]):
-                both = [100 * np.mean([each[place] for each in seen]) for place in (1, 2)]
-                print(f"  {rule:<12}covered  accuracy {both[0]:.1f} %, macro-F1 {both[1]:.1f} % of {len(seen)}")
+                said = []
+                for place, what in ((1, "accuracy"), (2, "macro-F1")):
+                    held = [each[place] for each in seen if each[place] is not None]
+                    said.append(f"{what} {100 * np.mean(held):.1f} % of {len(held)}" if held else f"{what} not shown")
+                print(f"  {rule:<12}covered  {', '.join(said)}")
             print(f"  {rule:<12}{time.perf_counter() - began:.0f} s", flush=True)
         print("  at labels            " + "".join(f"{size:6}" for size in sizes), flush=True)
 

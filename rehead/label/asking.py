@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rehead.label.choosing import INSTEAD, Kind, best, turn
+from rehead.label.choosing import INSTEAD, START, Kind, best, turn
 from rehead.label.learner import Learner
 from rehead.label.project import Project, RequestError
 
@@ -50,7 +50,7 @@ class Asking:
 
     def _started(self) -> bool:
         snapshot = self.learner.snapshot
-        return snapshot is not None and "uncertain" in snapshot.lists
+        return snapshot is not None and "uncertain" in snapshot.lists and len(snapshot.texts) >= START
 
     def _open(self, text: int) -> bool:
         """Whether nobody has dealt with a text."""

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 Kind = Literal["random", "uncertain", "rare", "doubted", "varied"]
-# One turn of the mixture: 4 random, 10 uncertain, 5 of rare classes, 1 doubted.
+# One turn of the mixture: 4 random, 12 uncertain, 3 of rare classes, 1 doubted.
 PATTERN: tuple[Kind, ...] = (
     "random", "uncertain", "rare", "uncertain", "uncertain",
-    "random", "uncertain", "rare", "uncertain", "rare",
-    "random", "uncertain", "rare", "uncertain", "uncertain",
-    "random", "uncertain", "rare", "uncertain", "doubted",
+    "random", "uncertain", "uncertain", "rare", "uncertain",
+    "random", "uncertain", "uncertain", "rare", "uncertain",
+    "random", "uncertain", "uncertain", "uncertain", "doubted",
 )  # fmt: skip
-FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label, and there are so many:
-SURE_START = 20
+FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label, and there are so many labels:
+START = 20
 SPREAD = 10  # uncertain texts looked at per text chosen, so that they can differ
 LISTED = 40  # texts in each list
 SURE = 0.8  # out-of-fold probability of another class, from which on a label is doubted

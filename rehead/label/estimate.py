@@ -27,7 +27,8 @@ DRAWS = 400
 MORE = 50  # labels ahead, and back
 TEXTS_BEFORE, LEAST_BEFORE = 3.0, 0.2  # of the prior of macro-F1: texts as the classifier expects them, and any others
 LEAST_RANDOM = 10  # random texts below which nothing is said
-LEAST_CLASS = 3  # random texts of a class below which its F1 says nothing
+LEAST_CLASS = 3  # random texts of a class below which its F1 says little
+PER_CLASS = 5  # random texts per class from which on there is a macro-F1
 
 
 @dataclass

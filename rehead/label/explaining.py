@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.label.features import Block
+from rehead.label.blocks import Block
 from rehead.label.head import Head
 from rehead.text.spans import align_tokens, word_spans
 from rehead.use.explain import log_odds_drop

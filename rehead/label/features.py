@@ -13,11 +13,11 @@ Shapes: W texts, D features.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rehead.label.blocks import Block
 from rehead.model.config import NO_BASE
 from rehead.model.model import Model
 from rehead.runs.run import Run
@@ -39,21 +39,6 @@ if TYPE_CHECKING:
 GROUP = 256  # texts read at once
 FITTED = 1_000  # texts that statistics are taken from where a base has none
 LEARNT = 20_000  # texts that words and directions are learnt from, at most
-
-
-@dataclass
-class Block:
-    """Features of one kind."""
-
-    view: View
-    tokenizer: Tokenizer | None
-    matrix: Floats
-    "(W, D), of unit length; of a text that the view sees nothing in, nearly zero."
-
-    @property
-    def name(self) -> str:
-        """What the page calls it."""
-        return self.view.name
 
 
 class FeatureReader:
@@ -112,8 +97,3 @@ def base_readers(base: Run, sample: Sequence[str]) -> list[FeatureReader]:
     for reader in readers:
         reader.view.fit(reader.view.read(reader.encoded(sample[:FITTED])))
     return readers
-
-
-def side_by_side(blocks: Sequence[Block]) -> Floats:
-    """Join blocks: (W, D)."""
-    return blocks[0].matrix if len(blocks) == 1 else np.concatenate([each.matrix for each in blocks], 1)

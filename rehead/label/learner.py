@@ -18,16 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.label.choosing import Lists, contradiction, doubted, rank, varied
-from rehead.label.estimate import LEAST_CLASS, LEAST_RANDOM, MORE, expected_shares, gain, macro_f1, points, wilson
-from rehead.label.features import Block, side_by_side
+from rehead.label.blocks import Block, side_by_side
+from rehead.label.choosing import START, Lists, contradiction, doubted, rank, varied
+from rehead.label.estimate import (
+    LEAST_CLASS,
+    LEAST_RANDOM,
+    MORE,
+    PER_CLASS,
+    expected_shares,
+    gain,
+    macro_f1,
+    points,
+    wilson,
+)
 from rehead.label.head import Head, fit_head
-from rehead.label.seeds import Seeds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.label.project import Project
+    from rehead.label.seeds import Seeds
 
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float32]
@@ -193,7 +203,9 @@ class Learner:
         if started and labelled.classes >= 2 - self.multilabel:
             lists = rank(features, shares, labelled.counts, labelled.free, multilabel=self.multilabel)
         else:
-            lists = self._first_lists(features, labelled, prior)
+            lists = {}
+        if not lists or len(labelled.texts) < START:
+            lists |= self._first_lists(features, labelled, prior)
         doubt: dict[int, float] = {}
         if labelled.texts and labelled.classes:
             found = contradiction(head.out_of_fold, labelled.truth, self.multilabel)
@@ -232,7 +244,10 @@ class Learner:
             whole = self.decide(shares[self.askable])
             several = self.multilabel
             expected = expected_shares(shares[self.askable], whole, multilabel=several)
-            found["macro_f1"] = macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded()
+            known = len(random) >= PER_CLASS * labelled.classes
+            found["macro_f1"] = (
+                macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded() if known else None
+            )
             found["scarce"] = [int(each) for each in np.flatnonzero(truth.sum(0) < LEAST_CLASS)]
         self.estimate = {**self.estimate, **found}
         if count < LEAST_RANDOM or not labelled.classes:

@@ -22,13 +22,14 @@ import numpy as np
 
 from rehead.disk import atomic_file
 from rehead.errors import UserError
-from rehead.label.features import LEARNT, Block, FeatureReader, base_readers, lsa_reader
+from rehead.label.blocks import Block
 from rehead.label.jobs import Job
 from rehead.label.learner import Learner
 from rehead.label.project import TEXTS, Project
 from rehead.label.seeds import Seeds
 
 if TYPE_CHECKING:
+    from rehead.label.features import FeatureReader
     from rehead.runs.run import Run
 
 SAMPLE = 2_000  # texts read first
@@ -89,6 +90,8 @@ class Preparing:
         self.step, self.finished, self.total = "", True, 0
 
     def _prepare(self) -> None:
+        from rehead.label.features import LEARNT, base_readers, lsa_reader  # and so torch: the page is there already
+
         store, ids = self.project.store, self.learner.ids
         order = np.random.default_rng(self.project.seed).permutation(len(ids))
         some = np.sort(order[:SAMPLE])
@@ -109,6 +112,7 @@ class Preparing:
         self.learner.set_blocks(blocks)
         base = self._base()
         if base is not None:
+            self.step = "opening the base"
             for reader in base_readers(base, self.sample):
                 self.step = f"reading all texts by the base ({reader.view.name})"
                 blocks = [*blocks, self._read(reader)]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rehead.label.features import FeatureReader
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rehead.label.features import FeatureReader
 
     Floats = NDArray[np.float32]
     Ints = NDArray[np.int64]

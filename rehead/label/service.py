@@ -17,7 +17,6 @@ import rehead
 from rehead.errors import UserError
 from rehead.label import requests as asked
 from rehead.label.asking import Asking
-from rehead.label.explaining import word_weights
 from rehead.label.finishing import Finishing
 from rehead.label.journal import JournalError
 from rehead.label.learner import UNSURE, Learner
@@ -220,6 +219,8 @@ class LabelService:
             return {"label": None, "words": []}
         key = (snapshot.version, request.text, label)
         if key not in self._words:
+            from rehead.label.explaining import word_weights
+
             self._words[key] = word_weights(
                 snapshot.head, snapshot.blocks, self.project.store[request.text].text, label
             )

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.runs.scoring import document_vectors
-from rehead.use.labeller import Labeller
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.text.records import Record
+    from rehead.use.labeller import Labeller
 
     Floats = NDArray[np.float64]
 
@@ -100,6 +98,8 @@ class MostUncertain:
 
 def choose(candidates: list[Candidate], labeller: Labeller, wanted: int) -> list[Candidate]:
     """Choose uncertain and diverse texts, the most useful first."""
+    from rehead.runs.scoring import document_vectors
+
     vectors = document_vectors(labeller.run, [each.record.text for each in candidates]).astype(np.float64)
     uncertainties = np.array([each.uncertainty for each in candidates], np.float64)
     return [candidates[place] for place in select_diverse(vectors, uncertainties, wanted)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +131,12 @@ def test_it_is_begun_or_not_whatever_the_disk_does(tmp_path: Path, fault: str) -
 def test_options_that_cannot_be(tmp_path: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         check_label(options(tmp_path, **more), None)
+
+
+def test_the_page_does_not_wait_for_torch() -> None:
+    code = """
+import sys, rehead.label.app, rehead.label.project, rehead.label.service, rehead.use.serve.server
+assert not [name for name in ("torch", "sklearn", "scipy", "tokenizers", "fastapi") if name in sys.modules]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
