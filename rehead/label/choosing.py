@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
 
 Kind = Literal["random", "uncertain", "rare", "doubted", "varied"]
-# One turn of the mixture: 4 random, 12 uncertain, 3 of rare classes, 1 doubted.
-PATTERN: tuple[Kind, ...] = (
+# One turn of the mixture: of 40 texts 8 random, 25 uncertain, 6 of rare classes, 1 doubted.
+TURN: tuple[Kind, ...] = (
     "random", "uncertain", "rare", "uncertain", "uncertain",
     "random", "uncertain", "uncertain", "rare", "uncertain",
     "random", "uncertain", "uncertain", "rare", "uncertain",
-    "random", "uncertain", "uncertain", "uncertain", "doubted",
+    "random", "uncertain", "uncertain", "uncertain", "uncertain",
 )  # fmt: skip
+PATTERN: tuple[Kind, ...] = (*TURN, *TURN[:-1], "doubted")
 FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label, and there are so many labels:
 START = 20
 SPREAD = 10  # uncertain texts looked at per text chosen, so that they can differ
