@@ -34,8 +34,8 @@ import numpy as np
 
 import rehead
 from rehead.label.blocks import side_by_side
-from rehead.label.choosing import FIRST, PATTERN, START, Kind, Lists, doubted, rank, take, varied
-from rehead.label.estimate import LEAST_RANDOM, PER_CLASS, expected_shares, macro_f1, wilson
+from rehead.label.choosing import FIRST, PATTERN, SEVERAL, START, Kind, Lists, doubted, rank, take, varied
+from rehead.label.estimate import LEAST_RANDOM, PER_CLASS, PER_LABEL, expected_shares, macro_f1, wilson
 from rehead.label.features import FeatureReader, base_readers, lsa_reader
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
@@ -116,22 +116,15 @@ def score(pool: Pool, rows: np.ndarray) -> tuple[float, float]:
     if pool.name == RARE:
         counts = np.maximum(labels.sum(0), 1)
         even = fit_head(features, labels, multilabel=False, weights=(labels / counts).sum(1) * len(rows) / 2)
-        guess = decide(even.probabilities(pool.features[pool.count :]), False)
+        guess = even.decide(even.probabilities(pool.features[pool.count :]))
         hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
-        plain = decide(head.probabilities(pool.features[pool.count :]), False)
+        plain = head.decide(head.probabilities(pool.features[pool.count :]))
         return float((truth * plain).sum(1).mean()), float(2 * hits[1] / total[1])
-    guess = decide(head.probabilities(pool.features[pool.count :]), pool.multilabel)
+    guess = head.decide(head.probabilities(pool.features[pool.count :]))
     hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
     known = truth.sum(0) > 0
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)[known].mean())
     return (float(2 * hits.sum() / total.sum()) if pool.multilabel else float((truth * guess).sum(1).mean())), macro
-
-
-def decide(probabilities: np.ndarray, multilabel: bool) -> np.ndarray:
-    """Decide labels: (N, K) of zeros and ones."""
-    if multilabel:
-        return (probabilities >= 0.5).astype(np.float32)
-    return np.eye(probabilities.shape[1], dtype=np.float32)[probabilities.argmax(1)]
 
 
 @dataclass
@@ -147,7 +140,8 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "random": Rule(("random",), ("random",)),
-    "mixture": Rule(PATTERN, FIRST, START),  # that of the product
+    "mixture": Rule(PATTERN, FIRST, START),  # that of the product, and with several labels per text:
+    "several": Rule(SEVERAL, SEVERAL),
     "at once": Rule(PATTERN),
     "random first": Rule(PATTERN, ("random",), START),
     "uncertain": Rule(("uncertain",)),
@@ -223,18 +217,18 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
     if len(drawn) < LEAST_RANDOM:
         return []
     truth = pool.truth[: pool.count]
-    guess = decide(head.out_of_fold[drawn], pool.multilabel)
+    guess = head.decide(head.out_of_fold[drawn])
     given = truth[rows[drawn]]
     found = wilson(float((guess == given).all(1).sum()), len(drawn))
-    whole = decide(head.probabilities(pool.features[: pool.count]), pool.multilabel)
-    whole[rows] = decide(head.out_of_fold, pool.multilabel)  # each without its label, as a new text is predicted
+    whole = head.decide(head.probabilities(pool.features[: pool.count]))
+    whole[rows] = head.decide(head.out_of_fold)  # each without its label, as a new text is predicted
     real = float((whole == truth).all(1).mean())
     shares = head.probabilities(pool.features[: pool.count])
     expected = expected_shares(shares, whole, multilabel=pool.multilabel)
     f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
-    shown = len(drawn) >= PER_CLASS * truth.shape[1]
+    shown = len(drawn) >= (PER_LABEL if pool.multilabel else PER_CLASS) * truth.shape[1]
     return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high if shown else None)]
 
 

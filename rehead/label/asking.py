@@ -44,7 +44,8 @@ class Asking:
         elif want == "random":
             yield from self._of_kind("random", by)
         else:
-            kind = turn(self._turn, started=self._started())
+            seeded = bool(self.project.labels.seeds)
+            kind = turn(self._turn, started=self._started(), multilabel=self.project.multilabel, seeded=seeded)
             for each in (kind, *INSTEAD[kind]):
                 yield from self._of_kind(each, by)
 

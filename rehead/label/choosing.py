@@ -36,6 +36,8 @@ TURN: tuple[Kind, ...] = (
     "random", "uncertain", "uncertain", "uncertain", "uncertain",
 )  # fmt: skip
 PATTERN: tuple[Kind, ...] = (*TURN, *TURN[:-1], "doubted")
+# With several labels per text, nothing that was tried was better than random texts.
+SEVERAL: tuple[Kind, ...] = (*("random",) * 39, "doubted")
 FIRST: tuple[Kind, ...] = ("varied", "random")  # until two classes have a label, and there are so many labels:
 START = 20
 SPREAD = 10  # uncertain texts looked at per text chosen, so that they can differ
@@ -45,9 +47,9 @@ ENOUGH = 0.5  # a class with fewer labels than this share of an even one is rare
 FEWEST = 5  # and so is one with fewer than this
 
 
-def turn(number: int, *, started: bool) -> Kind:
-    """Say which kind of text the next one is."""
-    kinds = PATTERN if started else FIRST
+def turn(number: int, *, started: bool, multilabel: bool = False, seeded: bool = False) -> Kind:
+    """Say which kind of text the next one is; `seeded`: there are words for classes, which choose the first texts."""
+    kinds = SEVERAL if multilabel and (started or not seeded) else PATTERN if started else FIRST
     return kinds[number % len(kinds)]
 
 

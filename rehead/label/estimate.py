@@ -28,7 +28,7 @@ MORE = 50  # labels ahead, and back
 TEXTS_BEFORE, LEAST_BEFORE = 3.0, 0.2  # of the prior of macro-F1: texts as the classifier expects them, and any others
 LEAST_RANDOM = 10  # random texts below which nothing is said
 LEAST_CLASS = 3  # random texts of a class below which its F1 says little
-PER_CLASS = 5  # random texts per class from which on there is a macro-F1
+PER_CLASS, PER_LABEL = 5, 20  # random texts per class from which on there is a macro-F1; with several labels per text
 
 
 @dataclass

@@ -30,6 +30,7 @@ ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 TEMPERATURES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0)
 PRIORS = (0.0, 3.0, 10.0, 30.0)  # weights of the seeds' scores, which are cosines
 FIRST_PRIOR = 10.0  # before there is anything to choose it by
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)  # with several labels per text
 FEW = 8  # labels below which nothing is chosen: the middle of each list is taken
 FLOOR = 1e-4  # no probability is lower: a few labels cannot say "never"
 ROWS = 16_384  # scored at once
@@ -49,6 +50,8 @@ class Head:
     multilabel: bool
     out_of_fold: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     "Probabilities of the labelled texts, each by the others: (N, K)."
+    threshold: float = 0.5
+    "With several labels per text: those that are as probable are given; chosen by the out-of-fold micro-F1."
 
     def probabilities(self, features: Floats, prior: Floats | None = None) -> Floats:
         """Give the probability of each class, W × K; in one label per text they sum to 1."""
@@ -59,6 +62,15 @@ class Head:
             found[some] = shares(
                 scores, self.temperature, self.prior, None if prior is None else prior[some], self.multilabel
             )
+        return found
+
+    def decide(self, probabilities: Floats) -> Floats:
+        """Decide labels: zeros and ones, (W, K)."""
+        if self.multilabel:
+            return (probabilities >= self.threshold).astype(np.float32)
+        found = np.zeros(probabilities.shape, np.float32)
+        if probabilities.size:
+            found[np.arange(len(found)), probabilities.argmax(1)] = 1
         return found
 
 
@@ -119,15 +131,26 @@ def fit_head(
                     best, kept = (loss, alpha, temperature, weight), left_out
     assert best is not None  # noqa: S101 (the lists are not empty)
     _, alpha, temperature, weight = best
-    solution = solver.weights(alpha)
+    solution, out_of_fold = solver.weights(alpha), shares(kept, temperature, weight, prior, multilabel)
     return Head(
         np.ascontiguousarray(solution[:-1], np.float32),
         (BIAS**0.5 * solution[-1]).astype(np.float32),
         temperature,
         weight,
         multilabel,
-        shares(kept, temperature, weight, prior, multilabel),
+        out_of_fold,
+        _threshold(out_of_fold, truth) if multilabel and count >= FEW else 0.5,
     )
+
+
+def _threshold(found: Floats, truth: NDArray[Any]) -> float:
+    """Choose the threshold with the best micro-F1, the highest of equals."""
+
+    def micro_f1(threshold: float) -> float:
+        given = found >= threshold
+        return float(2 * (given * truth).sum() / max(1.0, given.sum() + truth.sum()))
+
+    return max(reversed(THRESHOLDS), key=micro_f1)
 
 
 def _loss(found: Floats, truth: NDArray[Any], multilabel: bool) -> float:

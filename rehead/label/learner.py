@@ -25,6 +25,7 @@ from rehead.label.estimate import (
     LEAST_RANDOM,
     MORE,
     PER_CLASS,
+    PER_LABEL,
     expected_shares,
     gain,
     macro_f1,
@@ -234,17 +235,17 @@ class Learner:
         """Say how good it is; stop as soon as a label is waiting."""
         shares, count = snapshot.probabilities, len(labelled.texts)
         found: dict[str, Any] = {"version": labelled.version, "random": len(labelled.random), "labels": count}
-        found |= self._shares(shares)
+        found |= self._shares(snapshot.head, shares)
         random = np.array(labelled.random, np.int64)
         if labelled.classes and count and len(random) >= LEAST_RANDOM:
             truth = labelled.truth[random]
-            guess = self.decide(snapshot.head.out_of_fold[random])
+            guess = snapshot.head.decide(snapshot.head.out_of_fold[random])
             right = (guess == truth).all(1)
             found["accuracy"] = wilson(float(right.sum()), len(random)).rounded()
-            whole = self.decide(shares[self.askable])
+            whole = snapshot.head.decide(shares[self.askable])
             several = self.multilabel
             expected = expected_shares(shares[self.askable], whole, multilabel=several)
-            known = len(random) >= PER_CLASS * labelled.classes
+            known = len(random) >= (PER_LABEL if several else PER_CLASS) * labelled.classes
             found["macro_f1"] = (
                 macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded() if known else None
             )
@@ -256,14 +257,14 @@ class Learner:
         if curve is not None:
             self.estimate = {**self.estimate, **curve}
 
-    def _shares(self, shares: Floats) -> dict[str, Any]:
+    def _shares(self, head: Head, shares: Floats) -> dict[str, Any]:
         """Count how many of all texts would get which label, and how many would be left unsure."""
         some = shares[self.askable]
         if not some.shape[1]:
             return {"shares": [], "unsure": len(some), "texts": len(some)}
         sure = np.maximum(some, 1 - some).min(1) if self.multilabel else some.max(1)
         return {
-            "shares": self.decide(some).mean(0).round(4).tolist(),
+            "shares": head.decide(some).mean(0).round(4).tolist(),
             "unsure": int((sure < UNSURE).sum()),
             "texts": len(some),
         }
@@ -278,14 +279,15 @@ class Learner:
                 return None
             head = snapshot.head if size == len(labelled.texts) else self._fit(features, labelled, size, None)
             if size == len(labelled.texts) - MORE:
-                before, after = self.decide(head.probabilities(features)), self.decide(snapshot.probabilities)
+                before = head.decide(head.probabilities(features))
+                after = snapshot.head.decide(snapshot.probabilities)
                 changed = float((before != after).any(1)[self.askable].mean())
             if len(random) >= LEAST_RANDOM:
                 later = random >= size
                 guess = np.zeros_like(truth)
-                guess[~later] = self.decide(head.out_of_fold[random[~later]])
+                guess[~later] = head.decide(head.out_of_fold[random[~later]])
                 if later.any():
-                    guess[later] = self.decide(head.probabilities(features[labelled.places[random[later]]]))
+                    guess[later] = head.decide(head.probabilities(features[labelled.places[random[later]]]))
                 right = (guess == truth).all(1)
                 rights.append(right)
                 curve.append({"labels": size, **wilson(float(right.sum()), len(random)).rounded()})
@@ -295,12 +297,3 @@ class Learner:
             "changed": changed,
             "gain": None if more is None else {"expected": round(more.expected, 4), "half": round(more.half, 4)},
         }
-
-    def decide(self, probabilities: Floats) -> Floats:
-        """Decide labels: zeros and ones."""
-        if self.multilabel:
-            return (probabilities >= 0.5).astype(np.float32)
-        found = np.zeros(probabilities.shape, np.float32)
-        if probabilities.size:
-            found[np.arange(len(found)), probabilities.argmax(1)] = 1
-        return found

@@ -92,7 +92,7 @@ class Review:
         shares: NDArray[Any] = snapshot.probabilities
         with self.project.lock:
             free = learner.labelled().free
-        predicted = learner.decide(shares)[:, label] > 0
+        predicted = snapshot.head.decide(shares)[:, label] > 0
         places = np.flatnonzero(free & predicted)
         places = places[np.argsort(-shares[places, label], kind="stable")][: min(wanted, BULK)]
         texts = [int(learner.ids[place]) for place in places]

@@ -141,6 +141,7 @@ class LabelService:
             **found,
             "estimate": learner.estimate,
             "threshold": UNSURE,
+            "cut": 0.5 if snapshot is None else snapshot.head.threshold,
             "learnt": None
             if snapshot is None
             else {"revision": snapshot.version, "seconds": round(snapshot.seconds, 3)},

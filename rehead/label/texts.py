@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
-from array import array
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,8 @@ from rehead.text.records import Records
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MARKS = (b'"given": ', b'"suggested": ')  # in a line that has such a field; inside a text, the quotes are escaped
+BLOCK = 1 << 24  # bytes read at once
 WORKING = 50_000  # texts that are read, scored and asked from; of more, a random sample
 
 
@@ -143,25 +144,39 @@ class TextStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("rb")
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        begins = array("q", [0])
-        place = 0
-        while (place := self._map.find(b"\n", place) + 1) > 0:
-            begins.append(place)
-        self._begins: NDArray[np.int64] = np.array(begins, np.int64)
+        self._file, self._lock = path.open("rb"), threading.Lock()
+        begins, marked, tail = [np.zeros(1, np.int64)], False, b""
+        for offset, block in self._blocks():
+            begins.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + (offset + 1))
+            marked = marked or any(mark in tail + block for mark in MARKS)
+            tail = block[-max(map(len, MARKS)) :]
+        self._begins: NDArray[np.int64] = np.concatenate(begins)
         self.given: dict[int, tuple[str, ...]] = {}
         self.extra: set[int] = set()
         self.suggested: set[str] = set()
         "Labels that are suggested for any text."
-        marks = (b'"given": ', b'"suggested": ')
-        if any(self._map.find(mark) >= 0 for mark in marks):
-            self._read_labels(marks)
+        if marked:
+            self._read_labels()
 
-    def _read_labels(self, marks: tuple[bytes, ...]) -> None:
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        """Read the file from its beginning. It is not mapped: pages of it would count as memory of this process."""
+        offset = 0
+        while block := self._read(offset, BLOCK):
+            yield offset, block
+            offset += len(block)
+
+    def _line(self, number: int) -> bytes:
+        begin, end = self._begins[number : number + 2].tolist()
+        return self._read(begin, end - begin)
+
+    def _read(self, offset: int, size: int) -> bytes:
+        with self._lock:
+            self._file.seek(offset)
+            return self._file.read(size)
+
+    def _read_labels(self) -> None:
         for number in range(len(self)):
-            line = self._map[self._begins[number] : self._begins[number + 1]]
-            if any(mark in line for mark in marks):
+            if any(mark in self._line(number) for mark in MARKS):
                 row = self._row(number)
                 if "given" in row:
                     self.given[number] = tuple(row["given"])
@@ -173,9 +188,8 @@ class TextStore:
         return len(self._begins) - 1
 
     def _row(self, number: int) -> dict[str, Any]:
-        begin, end = self._begins[number : number + 2].tolist()
         try:
-            row = json.loads(self._map[begin:end])
+            row = json.loads(self._line(number))
         except ValueError:
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
@@ -206,13 +220,12 @@ class TextStore:
     def fingerprint(self) -> str:
         """SHA-256 of all of it."""
         digest = hashlib.sha256()
-        for begin in range(0, len(self._map), 1 << 24):
-            digest.update(self._map[begin : begin + (1 << 24)])
+        for _, block in self._blocks():
+            digest.update(block)
         return digest.hexdigest()
 
     def close(self) -> None:
         """Close the file."""
-        self._map.close()
         self._file.close()
 
 

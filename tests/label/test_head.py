@@ -77,3 +77,15 @@ def test_a_prior_decides_at_first_and_is_outweighed_by_labels() -> None:
     assert fitted.prior == 0.0
     good = fit_head(features[:100], truth[:100], multilabel=False, prior=-wrong[:100])
     assert good.prior > 0
+
+
+def test_rare_labels_of_several_are_given_below_a_half() -> None:
+    random = np.random.default_rng(0)
+    features = random.standard_normal((400, 20)).astype(np.float32)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    truth = (features[:, :4] + 0.2 * random.standard_normal((400, 4)) > 0.35).astype(np.float32)
+    fitted = fit_head(features[:200], truth[:200], multilabel=True)
+    assert fitted.threshold < 0.5
+    shares, rest = fitted.probabilities(features[200:]), truth[200:]
+    tuned, half = fitted.decide(shares), (shares >= 0.5).astype(np.float32)
+    assert (tuned * rest).sum() / (tuned + rest).sum() > (half * rest).sum() / (half + rest).sum()
