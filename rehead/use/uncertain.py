@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.runs.scoring import document_vectors
-from rehead.use.labeller import Labeller
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rehead.text.records import Record
+    from rehead.use.labeller import Labeller
 
     Floats = NDArray[np.float64]
 
@@ -35,18 +33,26 @@ CANDIDATES = 10  # per text requested
 
 def uncertainty(probabilities: NDArray[Any], labeller: Labeller) -> Floats:
     """Compute the uncertainty of each text, from 0 to 1, by its probabilities (N, K): (N,)."""
+    given = labeller.rule.thresholds
+    thresholds = None if given is None else np.array(given, np.float64)
+    return closeness(probabilities, multilabel=labeller.multilabel, thresholds=thresholds)
+
+
+def closeness(probabilities: NDArray[Any], *, multilabel: bool, thresholds: Floats | None = None) -> Floats:
+    """Compute how close each text is to another decision, from 0 to 1, by its probabilities (N, K): (N,)."""
     given = probabilities.astype(np.float64)
-    if labeller.multilabel:
-        thresholds = np.clip(labeller.rule.thresholds or [0.5] * given.shape[1], 1e-9, 1 - 1e-9)
-        closeness = np.where(given < thresholds, given / thresholds, (1 - given) / (1 - thresholds))
-        closest: Floats = closeness.max(1, initial=0.0)
+    if multilabel:
+        limits = np.full(given.shape[1], 0.5) if thresholds is None else thresholds
+        limits = np.clip(limits, 1e-9, 1 - 1e-9)
+        near = np.where(given < limits, given / limits, (1 - given) / (1 - limits))
+        closest: Floats = near.max(1, initial=0.0)
         return closest
     if given.shape[1] < 2:
         return np.zeros(len(given))
-    if labeller.rule.thresholds is not None:
-        given = given / np.array(labeller.rule.thresholds)
+    if thresholds is not None:
+        given = given / thresholds
         given /= given.sum(1, keepdims=True)
-    highest = np.sort(given, axis=1)[:, -2:]
+    highest = np.partition(given, -2, axis=1)[:, -2:]
     margin: Floats = 1 - (highest[:, 1] - highest[:, 0])
     return margin
 
@@ -94,6 +100,8 @@ class MostUncertain:
 
 def choose(candidates: list[Candidate], labeller: Labeller, wanted: int) -> list[Candidate]:
     """Choose uncertain and diverse texts, the most useful first."""
+    from rehead.runs.scoring import document_vectors
+
     vectors = document_vectors(labeller.run, [each.record.text for each in candidates]).astype(np.float64)
     uncertainties = np.array([each.uncertainty for each in candidates], np.float64)
     return [candidates[place] for place in select_diverse(vectors, uncertainties, wanted)]

@@ -15,9 +15,9 @@ from starlette.exceptions import HTTPException
 
 import rehead
 from rehead.use.serve.docs_page import docs_page
-from rehead.use.serve.guard import LOCAL_HOSTS, Endpoint, Guard
+from rehead.use.serve.guard import Endpoint, Guard, allowed_hosts
 from rehead.use.serve.metrics import CONTENT_TYPE
-from rehead.use.serve.options import ServeOptions, is_local
+from rehead.use.serve.options import ServeOptions
 from rehead.use.serve.page import page
 from rehead.use.serve.requests import parse_request, schema_of
 from rehead.use.serve.responses import (
@@ -29,7 +29,7 @@ from rehead.use.serve.responses import (
     GenerateResponse,
     HealthResponse,
     MultilabelClassifyResponse,
-    error_json,
+    refuse_route,
     to_json,
 )
 from rehead.use.serve.service import Service
@@ -76,7 +76,7 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         openapi_url=None,
         redirect_slashes=False,
     )
-    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(HTTPException, refuse_route)
     endpoints = _add_post_routes(app, service, secured=token is not None)
     guard = Guard(
         app,
@@ -86,7 +86,7 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
         body_bytes=options.body_bytes,
         total_body_bytes=options.total_body_bytes,
         token=token,
-        allowed_hosts=_allowed_hosts(options),
+        allowed_hosts=allowed_hosts(options),
         allowed_origins=options.allow_origin or (),
         log_requests=options.log_requests,
     )
@@ -95,15 +95,6 @@ def build(service: Service, options: ServeOptions, token: str | None = None) -> 
     _add_about_and_metrics(app, service, secured=token is not None)
     _add_documentation(app, secured=token is not None)
     return guard
-
-
-def _allowed_hosts(options: ServeOptions) -> tuple[str, ...] | None:
-    """List the allowed values of the Host header, without port; None allows any."""
-    named = tuple(options.allow_host or ())
-    if is_local(options.host):
-        return (*LOCAL_HOSTS, options.host, *named)
-    own = f"[{options.host}]" if ":" in options.host else options.host
-    return (own, *named) if named else None
 
 
 def _add_post_routes(app: FastAPI, service: Service, *, secured: bool) -> dict[str, Endpoint]:
@@ -228,12 +219,3 @@ def _errors(*statuses: int, secured: bool = False) -> dict[int | str, dict[str, 
 
 def _security(secured: bool) -> dict[str, Any]:
     return {"security": [{"bearer": []}]} if secured else {}
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Answer an unknown path or a wrong method with JSON, like every other error."""
-    assert isinstance(error, HTTPException)  # noqa: S101 (it is registered for these)
-    messages = {404: "not found. See /docs for the routes.", 405: "method not allowed. See /docs for the routes."}
-    message = messages.get(error.status_code, "the request cannot be answered.")
-    headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
-    return Response(error_json(message), error.status_code, headers=headers, media_type=JSON)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from rehead.errors import UserError
-from rehead.use.serve.options import ServeOptions, check_options, find_token
+from rehead.use.serve.options import ServeOptions, check_server, find_token
 
 __all__ = ["ServeOptions", "command"]
 
@@ -14,7 +14,7 @@ __all__ = ["ServeOptions", "command"]
 def command(options: ServeOptions) -> int:
     """Run the command; return 0 if every accepted request was answered, else 128 + the number of the signal."""
     token = find_token(options.token_file)
-    check_options(options, token)
+    check_server(options, token)
     try:
         from rehead.use.serve.app import build
         from rehead.use.serve.memory import describe_limits, resident_bytes

@@ -29,6 +29,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from rehead.use.serve.metrics import Metrics
+from rehead.use.serve.options import ServerOptions, is_local
 from rehead.use.serve.responses import error_json, to_json
 
 Message = MutableMapping[str, Any]
@@ -50,6 +51,15 @@ PUBLIC = {"/", "/docs", "/openapi.json", *PROBES}  # served without a token: the
 ANSWER_PIECE = 65_536  # bytes of an answer that are handed to the connection at once
 
 logger = logging.getLogger("rehead.serve")
+
+
+def allowed_hosts(options: ServerOptions) -> tuple[str, ...] | None:
+    """List the allowed values of the Host header, without port; None allows any."""
+    named = tuple(options.allow_host or ())
+    if is_local(options.host):
+        return (*LOCAL_HOSTS, options.host, *named)
+    own = f"[{options.host}]" if ":" in options.host else options.host
+    return (own, *named) if named else None
 
 
 class Guard:

@@ -23,8 +23,8 @@ EMPTY_TEXT_BYTES = 3  # of "", in that list
 
 
 @dataclass(kw_only=True)
-class Limits:
-    """Limits on what clients can send, and how long the server waits."""
+class ServerLimits:
+    """Limits of any server here: on connections and bodies, and how long it waits."""
 
     GROUP = "limits"
 
@@ -33,6 +33,55 @@ class Limits:
 
     total_body_bytes: int = flag(64 * 2**20, metavar="N")
     "Maximum size of all request bodies and answers in memory, in bytes; beyond it, the answer is 503."
+
+    seconds: float = flag(30.0, metavar="S")
+    "Timeout for computing an answer after the request has been received; then the answer is 503."
+
+    receive_seconds: float = flag(10.0, metavar="S")
+    "Timeout for receiving a request (408), and for sending the answer."
+
+    idle_seconds: float = flag(60.0, metavar="S")
+    "Keep-alive timeout: how long a connection may be idle between requests."
+
+    connections: int = flag(512, metavar="N")
+    "Maximum number of open connections. At the limit the longest idle one is closed; without one, the answer is 503."
+
+    client_connections: int | None = flag(None, metavar="N")
+    """Maximum number of open connections per client address (default: half of --connections). Behind a proxy, which is
+    one client, give as many as --connections."""
+
+    def max_client_connections(self) -> int:
+        """Return the maximum number of connections per client."""
+        return (self.connections + 1) // 2 if self.client_connections is None else self.client_connections
+
+    def check(self) -> None:
+        """Raise an error for a value out of range, or values that contradict each other."""
+        self._at_least_one("body_bytes", "total_body_bytes", "connections", "client_connections")
+        for name in ("seconds", "receive_seconds", "idle_seconds"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"{_flag(name)}={getattr(self, name)} is out of range. Choose more than 0.")
+        if self.body_bytes > self.total_body_bytes:
+            raise UserError(
+                f"--body-bytes={self.body_bytes} exceeds --total-body-bytes={self.total_body_bytes}. Raise "
+                f"--total-body-bytes, or lower --body-bytes."
+            )
+        if self.max_client_connections() > self.connections:
+            raise UserError(
+                f"--client-connections={self.client_connections} exceeds --connections={self.connections}. Choose the "
+                f"same or less."
+            )
+
+    def _at_least_one(self, *names: str) -> None:
+        for name in names:
+            if (given := getattr(self, name)) is not None and given < 1:
+                raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")
+
+
+@dataclass(kw_only=True)
+class Limits(ServerLimits):
+    """Limits on what clients can have a run compute."""
+
+    GROUP = "limits"
 
     texts: int = flag(256, metavar="N")
     "Maximum number of texts per request (422)."
@@ -56,22 +105,6 @@ class Limits:
     slow_queue: int = flag(64, metavar="N")
     "Maximum number of queued requests for explanations, attention or generated text; beyond it, the answer is 429."
 
-    seconds: float = flag(30.0, metavar="S")
-    "Timeout for computing an answer after the request has been received; then the answer is 503."
-
-    receive_seconds: float = flag(10.0, metavar="S")
-    "Timeout for receiving a request (408), and for sending the answer."
-
-    idle_seconds: float = flag(60.0, metavar="S")
-    "Keep-alive timeout: how long a connection may be idle between requests."
-
-    connections: int = flag(512, metavar="N")
-    "Maximum number of open connections. At the limit the longest idle one is closed; without one, the answer is 503."
-
-    client_connections: int | None = flag(None, metavar="N")
-    """Maximum number of open connections per client address (default: half of --connections). Behind a proxy, which is
-    one client, give as many as --connections."""
-
     batch_characters: int = flag(200_000, metavar="N")
     "Dynamic batching: queued texts are computed together up to about this many characters."
 
@@ -83,38 +116,22 @@ class Limits:
         default = min(EXPLAIN_CHARACTERS, self.characters)
         return default if self.explain_characters is None else self.explain_characters
 
-    def max_client_connections(self) -> int:
-        """Return the maximum number of connections per client."""
-        return (self.connections + 1) // 2 if self.client_connections is None else self.client_connections
-
     def check(self) -> None:
         """Raise an error for a value out of range, or values that contradict each other."""
-        self._check_ranges()
-        self._check_consistency()
-
-    def _check_ranges(self) -> None:
-        for name in (
-            "body_bytes", "total_body_bytes", "texts", "characters", "explain_characters", "explain_tokens",
-            "generate_tokens", "queue", "slow_queue", "connections", "client_connections", "batch_characters",
-        ):  # fmt: skip
-            if (given := getattr(self, name)) is not None and given < 1:
-                raise UserError(f"{_flag(name)}={given} is out of range. Choose 1 or more.")
-        for name in ("seconds", "receive_seconds", "idle_seconds"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{_flag(name)}={getattr(self, name)} is out of range. Choose more than 0.")
+        self._at_least_one(
+            "texts", "characters", "explain_characters", "explain_tokens", "generate_tokens", "queue", "slow_queue",
+            "batch_characters",
+        )  # fmt: skip
         if not 0 <= self.batch_wait_ms < math.inf:
             raise UserError(f"--batch-wait-ms={self.batch_wait_ms} is out of range. Choose 0 or more.")
+        super().check()
+        self._check_consistency()
 
     def _check_consistency(self) -> None:
         if self.characters > self.body_bytes - EMPTY_BODY_BYTES:
             raise UserError(
                 f"--characters={self.characters} does not fit into a body of --body-bytes={self.body_bytes}. Raise "
                 f"--body-bytes, or lower --characters."
-            )
-        if self.body_bytes > self.total_body_bytes:
-            raise UserError(
-                f"--body-bytes={self.body_bytes} exceeds --total-body-bytes={self.total_body_bytes}. Raise "
-                f"--total-body-bytes, or lower --body-bytes."
             )
         if EMPTY_BODY_BYTES + EMPTY_TEXT_BYTES * self.texts > self.body_bytes:
             raise UserError(
@@ -131,11 +148,6 @@ class Limits:
                 f"--explain-characters={self.explain_characters} exceeds --characters={self.characters}. Choose the "
                 f"same or less."
             )
-        if self.max_client_connections() > self.connections:
-            raise UserError(
-                f"--client-connections={self.client_connections} exceeds --connections={self.connections}. Choose the "
-                f"same or less."
-            )
         if self.batch_wait_ms >= 1000 * self.seconds:
             raise UserError(
                 f"--batch-wait-ms={self.batch_wait_ms:g} is not below the timeout --seconds={self.seconds:g}. Choose a "
@@ -144,14 +156,10 @@ class Limits:
 
 
 @dataclass(kw_only=True)
-class ServeOptions(Limits, CommonOptions):
-    """Serve a run over HTTP, with a web page to try it."""
+class ServerOptions(ServerLimits, CommonOptions):
+    """Where a server listens, and whom it answers."""
 
     GROUP = "other"
-    MOST_USED = ("host", "port", "token_file", "insecure_no_token", "log_requests")
-
-    run: Path = positional()
-    "Classifier made by rehead finetune, or run pretrained with --objective causal or hybrid."
 
     host: str = "127.0.0.1"
     "Address to listen on. An address that other machines can reach requires a token."
@@ -176,6 +184,17 @@ class ServeOptions(Limits, CommonOptions):
     "Log each request to stderr: method, path, status and time, never any text."
 
 
+@dataclass(kw_only=True)
+class ServeOptions(Limits, ServerOptions):
+    """Serve a run over HTTP, with a web page to try it."""
+
+    GROUP = "other"
+    MOST_USED = ("host", "port", "token_file", "insecure_no_token", "log_requests")
+
+    run: Path = positional()
+    "Classifier made by rehead finetune, or run pretrained with --objective causal or hybrid."
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -188,7 +207,7 @@ def is_local(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def check_options(options: ServeOptions, token: str | None) -> None:
+def check_server(options: ServerOptions, token: str | None) -> None:
     """Raise an error for options that contradict each other, or are insecure."""
     options.check()
     if not 0 <= options.port <= 65_535:

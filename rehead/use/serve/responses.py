@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 
 class ErrorResponse(BaseModel):
@@ -109,3 +112,12 @@ def to_json(body: Any) -> bytes:  # noqa: ANN401 (whatever JSON can hold)
 def error_json(message: str) -> bytes:
     """Encode the body of an error."""
     return to_json({"error": message})
+
+
+async def refuse_route(request: Request, error: Exception) -> Response:
+    """Answer an unknown path or a wrong method with JSON, like every other error."""
+    assert isinstance(error, HTTPException)  # noqa: S101 (it is registered for these)
+    messages = {404: "not found. See /docs for the routes.", 405: "method not allowed. See /docs for the routes."}
+    message = messages.get(error.status_code, "the request cannot be answered.")
+    headers = {name: "GET, HEAD" if value == "GET" else value for name, value in (error.headers or {}).items()}
+    return Response(error_json(message), error.status_code, headers=headers, media_type="application/json")

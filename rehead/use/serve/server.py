@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 
@@ -24,8 +25,8 @@ from rehead.errors import UserError
 from rehead.use.serve.capacity import Capacity
 from rehead.use.serve.connections import LimitedProtocol
 from rehead.use.serve.guard import Guard
-from rehead.use.serve.options import ServeOptions
-from rehead.use.serve.service import Service
+from rehead.use.serve.metrics import Metrics
+from rehead.use.serve.options import ServerLimits
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SWITCH_INTERVAL = 0.0005  # seconds; the event loop then waits less for the computing threads: 15 % more requests
@@ -38,10 +39,23 @@ SECURITY_HEADERS = [  # of every response
 ]
 
 
+class Answering(Protocol):
+    """What computes the answers of a server."""
+
+    metrics: Metrics
+
+    @property
+    def idle(self) -> bool:
+        """Whether no result is waited for."""
+
+    def close(self, seconds: float) -> None:
+        """Finish what was accepted; wait at most this many seconds."""
+
+
 class Server(uvicorn.Server):
     """uvicorn with a shutdown that finishes accepted requests, within a deadline."""
 
-    def __init__(self, guard: Guard, service: Service, options: ServeOptions) -> None:
+    def __init__(self, guard: Guard, service: Answering, options: ServerLimits) -> None:
         self.guard, self.service, self.seconds = guard, service, options.seconds
         self.signal = 0
         "The last signal received."
@@ -123,7 +137,7 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(guard: Guard, service: Service, options: ServeOptions, bound: socket.socket) -> int:
+def serve(guard: Guard, service: Answering, options: ServerLimits, bound: socket.socket) -> int:
     """Serve until a signal arrives and the shutdown is complete; return the signal's number."""
     server, before = Server(guard, service, options), sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)

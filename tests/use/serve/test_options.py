@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from rehead.errors import UserError
-from rehead.use.serve.options import ServeOptions, check_options, find_token, is_local
+from rehead.use.serve.options import ServeOptions, check_server, find_token, is_local
 from tests.use.serve.running import SECRET
 from tests.use.tiny_runs import printed
 
 
 def check(token: str | None = None, **options: Any) -> None:
-    check_options(ServeOptions(run=Path("run"), **options), token)
+    check_server(ServeOptions(run=Path("run"), **options), token)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""How good the labels make a classifier, and whether more are worth it. Nothing here is seen by what is estimated.
+
+Random texts are the first of a fixed permutation of all texts, however they came to be labelled, so they are an
+unbiased sample; each is predicted by a head that was fitted without it. Accuracy has the interval of Wilson; macro-F1
+that of a Bayesian estimate, class by class.
+
+The learning curve asks of heads that were fitted to the first m labels what they make of the same random texts, so
+their differences are paired. What more labels will bring is the slope of error = a + b/√m along it, resampled.
+
+Shapes: R random texts, K classes, P points of the curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+Z = 1.959964
+DRAWS = 400
+MORE = 50  # labels ahead, and back
+TEXTS_BEFORE, LEAST_BEFORE = 3.0, 0.2  # of the prior of macro-F1: texts as the classifier expects them, and any others
+LEAST_RANDOM = 10  # random texts below which nothing is said
+LEAST_CLASS = 3  # random texts of a class below which its F1 says little
+PER_CLASS, PER_LABEL = 5, 20  # random texts per class from which on there is a macro-F1; with several labels per text
+
+
+@dataclass
+class Interval:
+    """A value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def rounded(self) -> dict[str, float]:
+        """For JSON."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def wilson(right: float, count: int) -> Interval:
+    """Give a proportion and its interval (Wilson 1927), which holds for few texts and near 0 and 1, too."""
+    if not count:
+        return Interval(0.0, 0.0, 1.0)
+    share = right / count
+    middle = (share + Z**2 / (2 * count)) / (1 + Z**2 / count)
+    half = Z / (1 + Z**2 / count) * np.sqrt(share * (1 - share) / count + Z**2 / (4 * count**2))
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
+def macro_f1(
+    truth: NDArray[Any],
+    predicted: NDArray[Any],
+    everywhere: NDArray[Any],
+    expected: NDArray[Any],
+    *,
+    multilabel: bool = False,
+    seed: int = 0,
+) -> Interval:
+    """Estimate the mean F1 of all classes on all texts, and its interval.
+
+    Truth and predicted: of random texts, (R, K) of zeros and ones. A handful of them says little about a class that a
+    hundredth of all texts has. So what is known of all texts is used: how often each class is predicted (`everywhere`,
+    (K,)). What the random texts tell is which class texts are of that are predicted as some class. The prior of that
+    are a few texts as the classifier expects them: `expected`, see `expected_shares`.
+    """
+    chance = np.random.default_rng(seed)
+    classes = truth.shape[1]
+    if multilabel:  # each class by itself: among texts that are predicted to have it, and among the others
+        hits, found = (truth * predicted).sum(0), predicted.sum(0)
+        missed, others = truth.sum(0) - hits, len(truth) - found
+        prior = TEXTS_BEFORE * expected + LEAST_BEFORE
+        rest = TEXTS_BEFORE * (1 - expected) + LEAST_BEFORE
+        right = chance.beta(hits + prior[0], found - hits + rest[0], (DRAWS, classes))
+        left = chance.beta(missed + prior[1], others - missed + rest[1], (DRAWS, classes))
+        both = everywhere * right
+        of_class = both + (1 - everywhere) * left
+    else:
+        counts = predicted.T @ truth + TEXTS_BEFORE * expected + LEAST_BEFORE / classes  # (K predicted, K true)
+        drawn = chance.standard_gamma(np.broadcast_to(counts, (DRAWS, classes, classes)))
+        joint = everywhere[:, None] * drawn / drawn.sum(2, keepdims=True)
+        both = joint[:, np.arange(classes), np.arange(classes)]
+        of_class = joint.sum(1)
+    score = (2 * both / np.maximum(everywhere + of_class, 1e-12)).mean(1)
+    low, high = np.quantile(score, [0.025, 0.975])
+    return Interval(float(score.mean()), float(low), float(high))
+
+
+def expected_shares(probabilities: NDArray[Any], predicted: NDArray[Any], *, multilabel: bool = False) -> NDArray[Any]:
+    """Average the probabilities of all texts by what is predicted of them.
+
+    For each predicted class those of all classes, (K, K); with several labels, the probability of each class where it
+    is predicted and where it is not, (2, K).
+    """
+    middle = probabilities.mean(0)
+    if multilabel:
+        groups = np.stack([(probabilities * predicted).sum(0), (probabilities * (1 - predicted)).sum(0)])
+        counts = np.stack([predicted.sum(0), (1 - predicted).sum(0)])
+    else:
+        groups, counts = predicted.T @ probabilities, predicted.sum(0)[:, None]
+    found: NDArray[Any] = np.where(counts > 0, groups / np.maximum(counts, 1), middle)
+    return found
+
+
+def points(count: int) -> list[int]:
+    """Choose the numbers of labels at which the curve is drawn, the last being now."""
+    found = {count, max(1, count - MORE)}
+    size = float(count)
+    while size >= 10 and len(found) < 9:
+        found.add(round(size))
+        size /= 1.5
+    return sorted(each for each in found if each >= min(10, count))
+
+
+@dataclass
+class Gain:
+    """What the last labels changed, and what the next are expected to bring."""
+
+    expected: float
+    half: float
+    "Half of its 95 % interval."
+
+
+def gain(right: NDArray[Any], sizes: Ints, more: int = MORE, seed: int = 0) -> Gain | None:
+    """Extrapolate: right (P, R) says which random texts a head of each size (P,) gets right. None: too few."""
+    if len(sizes) < 3 or right.shape[1] < LEAST_RANDOM:
+        return None
+    count = right.shape[1]
+    design = np.stack([np.ones(len(sizes)), 1 / np.sqrt(sizes)], 1) * np.sqrt(sizes)[:, None]
+    ahead = 1 / np.sqrt(sizes[-1]) - 1 / np.sqrt(sizes[-1] + more)
+    solve = np.linalg.pinv(design)[1] * np.sqrt(sizes)  # the slope, linear in the errors: (P,)
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), DRAWS) / count
+    slopes = (1 - draws @ right.T.astype(np.float64)) @ solve
+    value = float((1 - right.mean(1)) @ solve) * ahead
+    return Gain(max(0.0, value), float(Z * slopes.std() * ahead))

@@ -1,0 +1,299 @@
+"""What learns while somebody labels: a thread that refits the quick head after every label, and ranks what to ask.
+
+The page never waits for it. A label wakes the thread; it fits, scores all texts, ranks them, and puts a new `Snapshot`
+in the place of the old one. Labels that come meanwhile are in the next one. When no label is waiting, it estimates how
+good the classifier is, and draws the learning curve.
+
+Shapes: W texts, N labelled texts, K classes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rehead.label.blocks import Block, side_by_side
+from rehead.label.choosing import START, Lists, contradiction, doubted, rank, varied
+from rehead.label.estimate import (
+    LEAST_CLASS,
+    LEAST_RANDOM,
+    MORE,
+    PER_CLASS,
+    PER_LABEL,
+    expected_shares,
+    gain,
+    macro_f1,
+    points,
+    wilson,
+)
+from rehead.label.head import Head, fit_head
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rehead.label.project import Project
+    from rehead.label.seeds import Seeds
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float32]
+
+UNSURE = 0.7  # threshold of the page: below it, a text is left unsure
+VARIED = 40  # texts in the first list
+SEEDED = 200  # texts that the seeds are surest of, from which the first are taken
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the head of some moment says about all texts."""
+
+    version: int
+    "Of the labels that it was fitted to."
+    head: Head
+    probabilities: Floats
+    "(W, K)"
+    texts: list[int]
+    "Labelled texts, in the order of their labels: (N,)."
+    doubt: dict[int, float]
+    "How sure the others are that a label is wrong, by text."
+    lists: Lists
+    blocks: list[Block]
+    seconds: float
+
+
+@dataclass
+class Labelled:
+    """The labels at some moment, as arrays."""
+
+    version: int
+    classes: int
+    texts: list[int]
+    places: Ints
+    truth: Floats
+    random: list[int]
+    "Rows of the random texts among them."
+    free: NDArray[np.bool_]
+    "Texts that nobody has dealt with."
+    seeds: dict[int, list[str]]
+    counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class Learner:
+    """The thread, and what it knows."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self.multilabel = project.multilabel
+        self.ids = project.working
+        self.place = {int(number): place for place, number in enumerate(self.ids)}
+        askable = np.array([int(each) not in project.store.extra for each in self.ids], bool)
+        self.askable = askable
+        self.permutation = np.random.default_rng(project.seed + 1).permutation(np.flatnonzero(askable))
+        "Places of all texts, in the order in which random ones are asked."
+        self.snapshot: Snapshot | None = None
+        self.estimate: dict[str, Any] = {}
+        self.failure = ""
+        self._blocks: list[Block] = []
+        self._features: Floats = np.zeros((len(self.ids), 0), np.float32)
+        self.seeds: Seeds | None = None
+        self.first: list[int] = self.permutation[:VARIED].tolist()
+        "Places to begin with, before there is a head."
+        self._wake = threading.Event()
+        self._ended = False
+        self.busy = False
+        self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End, after what is being computed."""
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def wake(self) -> None:
+        """Tell that something has changed."""
+        self._wake.set()
+
+    def set_blocks(self, blocks: Sequence[Block]) -> None:
+        """Compute with these features from now on."""
+        self._features, self._blocks = side_by_side(blocks), list(blocks)
+        self.wake()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last snapshot is that of the last label, and of all features."""
+        snapshot = self.snapshot
+        if self.busy or snapshot is None or len(snapshot.blocks) != len(self._blocks):
+            return False
+        return snapshot.version == self.project.labels.version
+
+    @property
+    def block_names(self) -> list[str]:
+        """What is read of the texts."""
+        return [each.name for each in self._blocks]
+
+    def _run(self) -> None:
+        while not self._ended:
+            self._wake.wait()
+            self._wake.clear()
+            if self._ended or not self._blocks:
+                continue
+            self.busy = True
+            try:
+                snapshot, labelled = self._learn()
+                self.snapshot, self.failure = snapshot, ""
+                if not self._wake.is_set():
+                    self._estimate(snapshot, labelled)
+            except Exception as error:  # the page goes on asking, and says that it does not learn
+                self.failure = f"{type(error).__name__}: {error}"
+                traceback.print_exc()
+            finally:
+                self.busy = False
+
+    def labelled(self) -> Labelled:
+        """Read the labels of this moment."""
+        with self.project.lock:
+            labels = self.project.labels
+            given = [(text, each) for text, each in labels.labelled() if text in self.place]
+            version, classes = labels.version, len(labels.classes)
+            texts = [text for text, _ in given]
+            places = np.array([self.place[text] for text in texts], np.int64)
+            truth = np.zeros((len(texts), classes), np.float32)
+            for row, (_, each) in enumerate(given):
+                truth[row, list(each.labels)] = 1
+            free = self.askable.copy()
+            for text, state in labels.texts.items():
+                if text in self.place and (state.looked_at or state.label is not None):
+                    free[self.place[text]] = False
+            rows = {text: row for row, text in enumerate(texts)}
+            random = [rows[text] for text in self.random_texts() if text in rows]
+            seeds = {number: list(words) for number, words in labels.seeds.items() if number < classes}
+        return Labelled(version, classes, texts, places, truth, random, free, seeds, truth.sum(0).astype(np.int64))
+
+    def random_texts(self) -> list[int]:
+        """List the random texts so far: the first of the permutation, as far as their labels are known."""
+        found = []
+        for place in self.permutation:
+            state = self.project.labels.texts.get(text := int(self.ids[place]))
+            if state is None or not (state.looked_at or state.imported is not None):
+                if self.project.leases.holds(text) is not None:  # it is on somebody's screen
+                    continue
+                break
+            found.append(text)
+        return found
+
+    def _learn(self) -> tuple[Snapshot, Labelled]:
+        """Fit, score and rank."""
+        began = time.perf_counter()
+        features, blocks, labelled = self._features, self._blocks, self.labelled()
+        prior = None
+        if self.seeds is not None and labelled.seeds and labelled.classes:
+            prior = self.seeds.scores(features[:, : self.seeds.width], labelled.seeds, labelled.classes)
+        head = self._fit(features, labelled, len(labelled.texts), prior)
+        shares = head.probabilities(features, prior)
+        started = int((labelled.counts > 0).sum()) >= min(2, max(1, labelled.classes))
+        if started and labelled.classes >= 2 - self.multilabel:
+            lists = rank(features, shares, labelled.counts, labelled.free, multilabel=self.multilabel)
+        else:
+            lists = {}
+        if not lists or len(labelled.texts) < START:
+            lists |= self._first_lists(features, labelled, prior)
+        doubt: dict[int, float] = {}
+        if labelled.texts and labelled.classes:
+            found = contradiction(head.out_of_fold, labelled.truth, self.multilabel)
+            doubt = {text: float(each) for text, each in zip(labelled.texts, found, strict=True)}
+            rows = doubted(head.out_of_fold, labelled.truth, self.multilabel)
+            lists["doubted"] = [int(labelled.places[row]) for row in rows]
+        seconds = time.perf_counter() - began
+        return Snapshot(labelled.version, head, shares, labelled.texts, doubt, lists, blocks, seconds), labelled
+
+    def _first_lists(self, features: Floats, labelled: Labelled, prior: Floats | None) -> Lists:
+        """Choose the first texts: those that the seeds are surest of, class by class; without seeds, varied ones."""
+        if prior is not None:
+            top = [np.argsort(-np.where(labelled.free, prior[:, each], -np.inf))[:VARIED] for each in labelled.seeds]
+            mixed = [int(place) for places in zip(*top, strict=True) for place in places if labelled.free[place]]
+            return {"varied": list(dict.fromkeys(mixed))}
+        asked = np.flatnonzero(~labelled.free)[-50:]
+        return {"varied": [each for each in varied(features, asked, VARIED).tolist() if labelled.free[each]]}
+
+    def _fit(self, features: Floats, labelled: Labelled, count: int, prior: Floats | None) -> Head:
+        """Fit to the first labels."""
+        places = labelled.places[:count]
+        own = None if prior is None else prior[places]
+        return fit_head(features[places], labelled.truth[:count], multilabel=self.multilabel, prior=own)
+
+    def _estimate(self, snapshot: Snapshot, labelled: Labelled) -> None:
+        """Say how good it is; stop as soon as a label is waiting."""
+        shares, count = snapshot.probabilities, len(labelled.texts)
+        found: dict[str, Any] = {"version": labelled.version, "random": len(labelled.random), "labels": count}
+        found |= self._shares(snapshot.head, shares)
+        random = np.array(labelled.random, np.int64)
+        if labelled.classes and count and len(random) >= LEAST_RANDOM:
+            truth = labelled.truth[random]
+            guess = snapshot.head.decide(snapshot.head.out_of_fold[random])
+            right = (guess == truth).all(1)
+            found["accuracy"] = wilson(float(right.sum()), len(random)).rounded()
+            whole = snapshot.head.decide(shares[self.askable])
+            several = self.multilabel
+            expected = expected_shares(shares[self.askable], whole, multilabel=several)
+            known = len(random) >= (PER_LABEL if several else PER_CLASS) * labelled.classes
+            found["macro_f1"] = (
+                macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded() if known else None
+            )
+            found["scarce"] = [int(each) for each in np.flatnonzero(truth.sum(0) < LEAST_CLASS)]
+        self.estimate = {**self.estimate, **found}
+        if count < LEAST_RANDOM or not labelled.classes:
+            return
+        curve = self._curve(snapshot, labelled, random)
+        if curve is not None:
+            self.estimate = {**self.estimate, **curve}
+
+    def _shares(self, head: Head, shares: Floats) -> dict[str, Any]:
+        """Count how many of all texts would get which label, and how many would be left unsure."""
+        some = shares[self.askable]
+        if not some.shape[1]:
+            return {"shares": [], "unsure": len(some), "texts": len(some)}
+        sure = np.maximum(some, 1 - some).min(1) if self.multilabel else some.max(1)
+        return {
+            "shares": head.decide(some).mean(0).round(4).tolist(),
+            "unsure": int((sure < UNSURE).sum()),
+            "texts": len(some),
+        }
+
+    def _curve(self, snapshot: Snapshot, labelled: Labelled, random: Ints) -> dict[str, Any] | None:
+        """Fit to the first labels of several numbers; None if a label came meanwhile."""
+        features, sizes = self._features, points(len(labelled.texts))
+        truth, curve, rights = labelled.truth[random], [], []
+        changed = None
+        for size in sizes:
+            if self._wake.is_set():
+                return None
+            head = snapshot.head if size == len(labelled.texts) else self._fit(features, labelled, size, None)
+            if size == len(labelled.texts) - MORE:
+                before = head.decide(head.probabilities(features))
+                after = snapshot.head.decide(snapshot.probabilities)
+                changed = float((before != after).any(1)[self.askable].mean())
+            if len(random) >= LEAST_RANDOM:
+                later = random >= size
+                guess = np.zeros_like(truth)
+                guess[~later] = head.decide(head.out_of_fold[random[~later]])
+                if later.any():
+                    guess[later] = head.decide(head.probabilities(features[labelled.places[random[later]]]))
+                right = (guess == truth).all(1)
+                rights.append(right)
+                curve.append({"labels": size, **wilson(float(right.sum()), len(random)).rounded()})
+        more = gain(np.array(rights), np.array(sizes)) if rights else None
+        return {
+            "curve": curve,
+            "changed": changed,
+            "gain": None if more is None else {"expected": round(more.expected, 4), "half": round(more.half, 4)},
+        }

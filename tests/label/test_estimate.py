@@ -1,0 +1,71 @@
+"""Intervals hold, and say what more labels bring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rehead.label.estimate import expected_shares, gain, macro_f1, points, wilson
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("count", [12, 40, 200])
+def test_the_interval_covers_the_truth(share: float, count: int) -> None:
+    right = np.random.default_rng(0).binomial(count, share, 4000)
+    covered = np.mean([found.low <= share <= found.high for each in right for found in [wilson(each, count)]])
+    assert 0.90 <= covered <= 0.985  # a dozen texts have few possible values
+
+
+def test_wilson_is_what_the_formula_says() -> None:
+    found = wilson(8, 10)
+    assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
+    assert (wilson(0, 0).low, wilson(0, 0).high) == (0, 1)
+
+
+def confused(count: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Truth and predictions of uneven classes, of which a fifth is wrong."""
+    random = np.random.default_rng(seed)
+    truth = random.choice(classes, count, p=np.arange(1, classes + 1) / np.arange(1, classes + 1).sum())
+    guess = np.where(random.random(count) < 0.8, truth, random.integers(0, classes, count))
+    return np.eye(classes)[truth], np.eye(classes)[guess]
+
+
+def test_macro_f1_of_many_texts_is_that_of_scikit_learn() -> None:
+    from sklearn.metrics import f1_score
+
+    truth, guess = confused(4000, 3, 0)
+    found = macro_f1(truth, guess, guess.mean(0), np.full((3, 3), 1 / 3))
+    assert found.value == pytest.approx(f1_score(truth.argmax(1), guess.argmax(1), average="macro"), abs=0.005)
+    assert found.low < found.value < found.high < found.low + 0.06
+
+
+def test_the_interval_of_macro_f1_covers_it() -> None:
+    truth, guess = confused(20_000, 4, 1)
+    hits, total = (truth * guess).sum(0), (truth + guess).sum(0)
+    real = (2 * hits / total).mean()
+    prior = expected_shares(0.75 * guess + 0.0625, guess)
+    covered = []
+    for seed in range(300):
+        some = np.random.default_rng(seed).choice(len(truth), 60, replace=False)
+        found = macro_f1(truth[some], guess[some], guess.mean(0), prior)
+        covered.append(found.low <= real <= found.high)
+    assert 0.9 <= np.mean(covered) <= 0.985
+
+
+def test_the_curve_ends_now_and_has_the_last_fifty() -> None:
+    assert points(200)[-1] == 200
+    assert 150 in points(200)
+    assert points(12)[-1] == 12
+    assert all(each >= 10 for each in points(90))
+
+
+def test_the_gain_is_that_of_the_curve() -> None:
+    sizes = np.array([20, 40, 80, 160, 320])
+    error = 0.1 + 1.2 / np.sqrt(sizes)
+    ranks = np.random.default_rng(0).permutation(4000) / 4000
+    right = ranks[None, :] >= error[:, None]
+    found = gain(right, sizes)
+    assert found is not None
+    assert found.expected == pytest.approx(1.2 / np.sqrt(320) - 1.2 / np.sqrt(370), abs=0.001)
+    assert 0 < found.half < 0.01
+    assert gain(right[:, :5], sizes) is None, "too few random texts say nothing"
