@@ -32,6 +32,7 @@ from rehead.pretrain.context import Prepared, split_tokens
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
 from rehead.pretrain.phases import make_phases
+from rehead.pretrain.warm import describe_warm_start, start_embeddings
 from rehead.replacing import working_directory, writing
 from rehead.runs.run import Run, bring, load, save_into
 from rehead.text.documents import ReadOptions
@@ -123,6 +124,7 @@ def pretrain_in(
     try:
         prepared = _prepare(options, world, opened, say, least)
         model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+        _warm(options, model, prepared, say)
         phases = make_phases(options, stages, model, prepared)
     except UserError:
         if opened is not None and not resume:
@@ -144,6 +146,7 @@ def pretrain_in_memory(options: PretrainOptions, texts: Texts, *, say: Say, advi
     world, stages = World(device=find_device(options.device)), stages_of(options)
     prepared = _prepare(options, world, Opened(texts, texts.fingerprint(), known=False), say, least=0)
     model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+    _warm(options, model, prepared, say)
     phases = make_phases(options, stages, model, prepared)
     _introduce(say, model, prepared, phases, stages, advice)
     state = train(phases, options, world, None, quiet=options.quiet, say=say)
@@ -227,6 +230,12 @@ def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:
     return Model(config, config.language_model() if with_head else None)
 
 
+def _warm(options: PretrainOptions, model: Model, prepared: Prepared, say: Say) -> None:
+    """Start the embeddings from a brought table, where one is given."""
+    if options.embeddings is not None:
+        say(start_embeddings(model, prepared.tokenizer, options.embeddings, options.seed))
+
+
 def _introduce(
     say: Say, model: Model, prepared: Prepared, phases: list[Phase], stages: list[Stage], advice: str
 ) -> None:
@@ -239,6 +248,8 @@ def _introduce(
         say(f"{little} {advice}".rstrip())
     plans = [f"{each.objective.name} for {each.budget}" for each in phases]
     say(f"training {model.config.learning_part} ({count:,} parameters): {', then '.join(plans)}")
+    if warmed := describe_warm_start(model, stages):
+        say(warmed)
     if model.config.nlayers and not any(spec.trains_layers for spec in specs_of(stages)):
         say(
             f"note: {phases[-1].objective.name} trains none of the layers of this model ({model.config.nlayers}). They "

@@ -108,6 +108,7 @@ def train(
                 state = dataclasses.replace(
                     State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
                 )
+                phases[place - 1].objective.conclude()
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
                     gather_parameters(phase.objective)
