@@ -143,8 +143,9 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
 
 # Options of training by gradient descent alone.
 GRADIENT = (
-    "epochs", "minutes", "batch", "pooling", "attention", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "lr_scale",
-    "optimizer", "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate", "precision",
+    "epochs", "minutes", "batch", "pooling", "attention", "dropout", "unfreeze", "layer_decay", "patience",
+    "validations", "lr", "lr_scale", "optimizer", "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate",
+    "precision",
 )  # fmt: skip
 
 

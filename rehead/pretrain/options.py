@@ -54,8 +54,8 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     on the text)."""
 
     embeddings: str | None = flag(None, metavar="BASE", group="model")
-    """Start the token embeddings from word vectors (.vec) or a static table that others pretrained (a directory, hf:NAME
-    or package:NAME), projected to the hidden size (default: random, or learnt by a first stage: bag,causal)."""
+    """Start the token embeddings from word vectors (.vec) or a static table that others pretrained (a directory,
+    hf:NAME or package:NAME), projected to the hidden size (default: random, or learnt by a first stage: bag,causal)."""
 
     vocab: int | None = flag(None, metavar="N", group="model")
     "Vocabulary size of the trained tokenizer (default: the preset's)."

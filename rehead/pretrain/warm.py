@@ -40,7 +40,7 @@ def start_embeddings(model: Model, tokenizer: Tokenizer, source: str, seed: int)
     brought = open_static(source)
     engine = brought.engine
     vectors = engine.encode([tokenizer.decode([token]).strip() for token in range(tokenizer.vocab_size)])
-    known = vectors.any(1)
+    known: NDArray[np.bool_] = np.asarray(vectors.any(1))
     known[tokenizer.special_ids()] = False
     if not known.any():
         raise UserError(f"--embeddings {source}: it knows none of the tokenizer's {len(known):,} tokens.")
