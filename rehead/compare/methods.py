@@ -5,6 +5,8 @@ Scratch and pretrained are the same call of `fit_classifier` with the same optio
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -78,7 +80,8 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
             key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
             size = sum(each.numel() for each in run.model.base.parameters())
             size += sum(each.engine.parameters for each in run.model.brought.values())
-            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called))
+            digest = hashlib.sha256(json.dumps(architecture).encode()).hexdigest()[:12]
+            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called, digest))
     return found + [
         Method(kind, kind, TITLES[kind], DESCRIPTIONS[kind]) for kind in BASELINES if kind in options.methods
     ]
@@ -105,12 +108,14 @@ def train_method(
     assert run is not None, method  # noqa: S101 (every other method has one)
     settings = FitOptions(seed=seed)
     if method.kind in ("scratch", "pretrained"):
-        length = options.length if run.model.config.reads == "layers" else None
+        layers = run.model.config.reads == "layers"
         settings = FitOptions(
             freeze="layers" if run.model.config.reads == "bag" else "none",
             epochs=options.epochs,
             batch=options.batch,
-            length=length,
+            length=options.length if layers else None,
+            pooling=options.pooling if layers else None,
+            attention=options.attention if layers else None,
             lr=options.lr,
             lr_scale=options.lr_scale,
             seed=seed,

@@ -77,14 +77,16 @@ class Base(nn.Module):
         self.embedding.weight[tokens] = (vectors * (self.fresh_size / size)).to(self.embedding.weight)
 
     @torch.no_grad()
-    def settle_tokens(self) -> None:
-        """Bring embeddings that were trained alone to the size of fresh ones, where layers expect that size.
+    def settle_tokens(self) -> bool:
+        """Bring embeddings that were trained alone to the size of fresh ones, where layers expect it; tell if they do.
 
         Positions are added to embeddings that are scaled by the square root of nhid; rows that another objective has
         trained are many times as long as fresh ones, and would drown the positions.
         """
-        if self.config.scale_embedding:
-            self.embedding.weight.mul_(self.fresh_size / self.embedding.weight.square().mean().sqrt().clamp_min(1e-12))
+        if not self.config.scale_embedding:
+            return False
+        self.embedding.weight.mul_(self.fresh_size / self.embedding.weight.square().mean().sqrt().clamp_min(1e-12))
+        return True
 
     def forward(
         self, ids: Tensor, keep: Tensor | None = None, *, causal: bool, embedded: Tensor | None = None

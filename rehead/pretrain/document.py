@@ -149,6 +149,7 @@ class Document(Objective):
             choose_ngrams(model.base, train, seed)
         self.finder = RowFinder(model.base)
         counts = count_rows(train, model.base, seed)
+        self.token_counts = counts[: config.ntokens]
         self.keep = keep_probabilities(counts, config.ntokens)
         self.wanted = np.where(counts > 0, self.keep, 0.0)  # n-grams that do not occur are no targets
         kept = counts * self.keep
@@ -169,9 +170,9 @@ class Document(Objective):
         self.output = before.output
 
     def conclude(self) -> None:
-        """Bring embeddings that were trained past the layers to the size that the layers expect."""
-        if self.bag:
-            self.model.base.settle_tokens()
+        """Bring embeddings that were trained past the layers to the size that layers and head expect."""
+        if self.bag and self.model.base.settle_tokens():
+            self.model.warm_up_head(torch.from_numpy(self.token_counts))
 
     def steps_in_epoch(self) -> float:
         """Steps per epoch."""

@@ -46,7 +46,7 @@ from rehead.training import curves
 from rehead.training.directory import TOKENIZER, TOKENS, describe_place, finish, is_whole, keeping, roll_back
 from rehead.training.distributed import World, find_device, gather_model
 from rehead.training.distributed import join_processes as join_world
-from rehead.training.loop import Phase, train
+from rehead.training.loop import Phase, Watch, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
 from rehead.training.resuming import stop_as_interrupt
@@ -72,8 +72,11 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     return load(out) if run is None else run
 
 
-def run_pretraining(options: PretrainOptions) -> Run | None:
-    """Pretrain; give the run, or None in all processes but the first."""
+def run_pretraining(options: PretrainOptions, watch: Watch | None = None) -> Run | None:
+    """Pretrain; give the run, or None in all processes but the first.
+
+    `watch` is called after every validation (of a base of rehead's own).
+    """
     check_training(options)
     check_pretraining(options)
     with join_world(options.device) as world, ExitStack() as held:
@@ -85,7 +88,7 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
         held.enter_context(keeping(options.out))
         resume = options.resume or world.restarted
         if options.base is None:
-            run = pretrain_in(world, options, say=say, resume=resume)
+            run = pretrain_in(world, options, say=say, resume=resume, watch=watch)
         else:
             from rehead.pretrain.adapting.run import adapt_in  # needs more than bases of our own
 
@@ -108,6 +111,7 @@ def pretrain_in(
     texts: Texts | None = None,
     least: int = LEAST,
     advice: str = "",
+    watch: Watch | None = None,
 ) -> Run | None:
     """Pretrain in processes that have been started, and save; give the run, or None in all but the first.
 
@@ -131,7 +135,7 @@ def pretrain_in(
             roll_back(out)
         raise
     _introduce(say, model, prepared, phases, stages, advice)
-    state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
+    state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say, watch=watch)
     _say_if_stopped(say, phases[-1], state)
     run = _make_run(options, world, prepared, phases[-1].objective, state)
     if run is not None:

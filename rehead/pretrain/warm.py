@@ -44,14 +44,11 @@ def start_embeddings(model: Model, tokenizer: Tokenizer, source: str, seed: int)
     known[tokenizer.special_ids()] = False
     if not known.any():
         raise UserError(f"--embeddings {source}: it knows none of the tokenizer's {len(known):,} tokens.")
-    model.base.start_tokens(
-        torch.from_numpy(np.flatnonzero(known)),
-        torch.from_numpy(project(vectors[known], model.config.nhid, seed)),
-    )
+    started = torch.from_numpy(np.flatnonzero(known))
+    model.base.start_tokens(started, torch.from_numpy(project(vectors[known], model.config.nhid, seed)))
+    places = "embeddings and head" if model.warm_up_head(tokens=started) else "embeddings"
     width = "" if engine.width == model.config.nhid else f", {engine.width} values projected to {model.config.nhid}"
-    return (
-        f"token embeddings: {known.sum():,} of {len(known):,} start from {source}{width}; all other weights are random"
-    )
+    return f"{places}: {known.sum():,} of {len(known):,} tokens start from {source}{width}; all else is random"
 
 
 def project(vectors: Floats, width: int, seed: int) -> Floats:
@@ -95,9 +92,13 @@ def describe_warm_start(model: Model, stages: list[Stage]) -> str | None:
     first, later = stages[0], stages[1:]
     if any(spec.trains_layers for spec in first.specs) or not any(s.trains_layers for e in later for s in e.specs):
         return None
+    first_name, next_name = first.objectives[0], later[0].objectives[0]
     table = sum(each.numel() for each in model.base.parameters_by_depth()[-1])
-    left = sum(each.numel() for each in model.parameters()) - table
-    return (
-        f"{first.objectives[0]} warms up the embeddings ({table:,} parameters); the other {left:,} (layers and head) "
-        f"are still at their initial values when {later[0].objectives[0]} begins"
-    )
+    layers = sum(each.numel() for each in model.base.parameters()) - table
+    head = 0 if model.head is None else sum(each.numel() for each in model.head.parameters())
+    said = f"warm start: {first_name} trains the embeddings ({table:,} parameters)"
+    if model.config.scale_embedding and head and not model.config.tied:
+        said += f"; the head ({head:,}) starts as a copy of them, with token frequencies as biases"
+    elif head:
+        said += f"; the head ({head:,}{', tied' if model.config.tied else ''}) starts as usual"
+    return f"{said}; the layers ({layers:,}) are random when {next_name} begins"

@@ -13,6 +13,7 @@ import torch
 
 from rehead.errors import UserError
 from rehead.model.config import preset
+from rehead.model.heads import LanguageModelHead
 from rehead.model.model import Model
 from rehead.model.objectives import parse_objective
 from rehead.pretrain.document import Document
@@ -59,6 +60,20 @@ def test_warm_embeddings_have_the_size_of_fresh_ones(corpus: Corpus) -> None:
     torch.testing.assert_close(after / after.norm(), before / before.norm())  # directions and proportions stay
 
 
+def test_the_head_starts_as_the_embeddings_with_frequencies_as_biases(corpus: Corpus) -> None:
+    model = lab(corpus)
+    objective = bag(model, corpus)
+    objective.conclude()
+    assert isinstance(model.head, LanguageModelHead)
+    assert model.head.weight is not None
+    assert model.head.bias is not None
+    assert model.head.weight is not model.base.embedding.weight
+    assert torch.equal(model.head.weight, model.base.embedding.weight)
+    ids = np.concatenate([np.asarray(corpus.train[each]) for each in range(len(corpus.train))])
+    counted = np.bincount(ids, minlength=model.config.ntokens) + 1.0
+    torch.testing.assert_close(model.head.bias.detach(), torch.from_numpy(np.log(counted / counted.sum())).float())
+
+
 def test_a_bag_under_layers_that_start_as_the_identity_stays_as_it_is(corpus: Corpus) -> None:
     model = Model(preset("small", ntokens=corpus.tokenizer.vocab_size, nhid=16, nlayers=1, nbuckets=64))
     before = model.base.embedding.weight.detach().clone()
@@ -82,10 +97,11 @@ def test_what_a_warm_start_warms_is_said_by_count(corpus: Corpus) -> None:
     model = lab(corpus)
     said = describe_warm_start(model, parse_objective("bag,causal"))
     table = corpus.tokenizer.vocab_size * 16
-    every = sum(each.numel() for each in model.parameters())
+    head, layers = table + corpus.tokenizer.vocab_size, 2 * (4 * (16 * 16 + 16) + 2 * (16 * 16 + 16) + 4 * 16)
     assert said is not None
     assert f"({table:,} parameters)" in said
-    assert f"the other {every - table:,}" in said
+    assert f"head ({head:,})" in said
+    assert f"layers ({layers:,})" in said
     assert describe_warm_start(model, parse_objective("causal")) is None
     assert describe_warm_start(model, parse_objective("bag")) is None
     assert describe_warm_start(model, parse_objective("document,causal")) is None
@@ -110,6 +126,9 @@ def test_brought_vectors_start_their_tokens_and_leave_the_others(corpus: Corpus,
     assert set(known) <= set(changed)
     assert all(decoded[token] for token in changed)
     assert f"{len(changed):,} of {len(decoded):,}" in said
+    assert isinstance(model.head, LanguageModelHead)
+    assert model.head.weight is not None
+    assert torch.equal(model.head.weight[changed], model.base.embedding.weight[changed])
     assert "24 values projected to 16" in said
     started = model.base.embedding.weight.detach()[changed]
     torch.testing.assert_close(started.square().mean().sqrt(), torch.tensor(0.1 / 3**0.5))
