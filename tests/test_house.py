@@ -28,6 +28,7 @@ FLOORS = [
     {"pretrain"},
     {"finetune"},
     {"compare", "use"},
+    {"lab"},
     {"cli"},
     {"__main__"},
 ]
@@ -187,6 +188,7 @@ HEAVY = (
         ["--version"],
         ["compare", "--help"],
         ["demo", "--help"],
+        ["lab", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
         ["finetune", "--help"],

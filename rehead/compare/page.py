@@ -31,10 +31,10 @@ def render(results: Results, plots: dict[str, str]) -> str:
     """Render the page. `plots` are SVG by name, as `plots.draw_plots` gives them, and may be empty."""
     sections = (
         _accuracy_bars(results),
-        _learning_curves(results, plots),
+        learning_curves(results, plots),
         _by_labels(results),
         _details(results),
-        _significance(results),
+        significance(results),
         _predictions(results, plots),
         _mistakes(results),
         _checks(results),
@@ -78,7 +78,8 @@ def _line(interval: Interval) -> str:
     return f'<u style="left: {100 * interval.low:.2f}%; width: {100 * (interval.high - interval.low):.2f}%"></u>'
 
 
-def _learning_curves(results: Results, plots: dict[str, str]) -> str:
+def learning_curves(results: Results, plots: dict[str, str], heading: str = "<h2>Learning curves</h2>") -> str:
+    """Show accuracy by epoch and by labels, and say how soon the best of scratch is reached."""
     cards = []
     if "curves" in plots:
         seeds = f", mean of {results.seeds} seeds; the band is the range from minimum to maximum" * (results.seeds > 1)
@@ -91,7 +92,7 @@ def _learning_curves(results: Results, plots: dict[str, str]) -> str:
     sentences = f"<ul>{sentences}</ul>" if sentences else ""
     if not cards and not sentences:
         return ""
-    return f'<h2>Learning curves</h2>{sentences}<div class="grid">{"".join(cards)}</div>'
+    return f'{heading}{sentences}<div class="grid">{"".join(cards)}</div>'
 
 
 def _time_to_scratch_best(results: Results) -> list[str]:
@@ -186,7 +187,8 @@ def _details(results: Results) -> str:
     )
 
 
-def _significance(results: Results) -> str:
+def significance(results: Results, heading: str = "<h2>Statistical significance</h2>") -> str:
+    """List the paired tests."""
     lines: list[str] = []
     others: list[str] = []
     for pair in results.paired:
@@ -201,7 +203,7 @@ def _significance(results: Results) -> str:
             f"by {escape(second)} : only by {escape(first)}: {tests}.</span></li>"
         )
     more = f"<details><summary>With fewer labels</summary><ul>{''.join(others)}</ul></details>" if others else ""
-    return f"<h2>Statistical significance</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""
+    return f"{heading}<ul>{''.join(lines)}</ul>{more}" if lines else ""
 
 
 def _predictions(results: Results, plots: dict[str, str]) -> str:
@@ -337,11 +339,11 @@ def figure(svg: str, title: str, caption: str) -> str:
 
 
 def table(title: str, head: str, rows: Sequence[str], note: str) -> str:
-    """Make a section with a table that scrolls in its own frame."""
+    """Make a section with a table that scrolls in its own frame; without a title it has no heading."""
     body = f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    heading, name = f"<h2>{escape(title)}</h2>" if title else "", escape(title or "table")
     return (
-        f"<h2>{escape(title)}</h2>"
-        f'<div class="card wide" tabindex="0" role="region" aria-label="{escape(title)}">{body}</div>'
+        f'{heading}<div class="card wide" tabindex="0" role="region" aria-label="{name}">{body}</div>'
         f'<p class="note">{escape(note)}</p>'
     )
 

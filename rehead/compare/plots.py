@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,26 +37,44 @@ COLOURS: tuple[Kind, ...] = ("recipe", "tfidf", "frozen", "nbsvm", "tfidf_chars"
 DASHES = ("-", "--", ":", "-.")  # tell apart methods of one kind
 
 
+INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+
+
 def draw_plots(results: Results) -> dict[str, str]:
     """Draw all plots of a report: name → SVG."""
-    found: dict[str, Figure] = {}
+    with inked():
+        found = draw_comparison(results)
+        for number, confusion in enumerate(results.confusions):
+            found[f"confusion-{number}"] = draw_confusion(confusion, list(results.data.classes))
+        if results.reliabilities:
+            found["reliability"] = draw_reliability(results, results.reliabilities)
+        return {name: inline(figure, name) for name, figure in found.items()}
+
+
+@contextmanager
+def inked() -> Iterator[None]:
+    """Draw with placeholders for the page's colours."""
     with style():
         import matplotlib as mpl
 
-        inked: Any = dict.fromkeys(INKED, PLACEHOLDERS["ink"])
-        with mpl.rc_context({**inked, "text.parse_math": False}):  # class names may contain $
-            if curves := [each for each in results.curves if each.labels == results.counts[-1]]:
-                found["curves"] = draw_curves(results, curves)
-            if len(results.counts) > 1:
-                found["labels"] = draw_label_curve(results)
-            for number, confusion in enumerate(results.confusions):
-                found[f"confusion-{number}"] = draw_confusion(confusion, list(results.data.classes))
-            if results.reliabilities:
-                found["reliability"] = draw_reliability(results, results.reliabilities)
-            return {name: inline(figure, name) for name, figure in found.items()}
+        colours: Any = dict.fromkeys(INKED, PLACEHOLDERS["ink"])
+        with mpl.rc_context({**colours, "text.parse_math": False}):  # class names may contain $
+            yield
 
 
-INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+def draw_comparison(results: Results) -> dict[str, Figure]:
+    """Draw accuracy by epoch, and by labels where there are several training set sizes."""
+    found: dict[str, Figure] = {}
+    if curves := [each for each in results.curves if each.labels == results.counts[-1]]:
+        found["curves"] = draw_curves(results, curves)
+    if len(results.counts) > 1:
+        found["labels"] = draw_label_curve(results)
+    return found
+
+
+def placeholder(results: Results, method: Method) -> str:
+    """Give the colour that a method is drawn in."""
+    return PLACEHOLDERS[colour_of(results, method)]
 
 
 def draw_curves(results: Results, curves: Sequence[Curve]) -> Figure:
@@ -64,7 +83,7 @@ def draw_curves(results: Results, curves: Sequence[Curve]) -> Figure:
     dashes = _dashes(results)
     for curve in curves:
         method = results.method(curve.method)
-        colour = PLACEHOLDERS[colour_of(results, method)]
+        colour = placeholder(results, method)
         epochs, low, mean, high = band(curve)
         axes.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(epochs, mean, color=colour, linewidth=2, linestyle=dashes[method.key], marker="o", markersize=3.5,
@@ -100,7 +119,7 @@ def draw_label_curve(results: Results) -> Figure:
     for method in results.methods:
         scores = [score for labels in results.counts if (score := results.score(method.key, labels))]
         x = [score.labels for score in scores]
-        colour = PLACEHOLDERS[colour_of(results, method)]
+        colour = placeholder(results, method)
         intervals = [score.accuracy.over_documents for score in scores]
         if all(intervals):
             low = [100 * each.low for each in intervals if each]
