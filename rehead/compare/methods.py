@@ -62,7 +62,9 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
     found: list[Method] = []
     last = [Path(name).name for name in runs]
     short = {name: Path(name).name if last.count(Path(name).name) == 1 else name for name in runs}
-    architectures: list[object] = []
+    own = [run for run in runs.values() if not run.model.config.empty]
+    same = all(_architecture(run) == _architecture(own[0]) for run in own)
+    architectures: list[str] = []
     with_run: tuple[Kind, ...] = ("scratch", "pretrained", "frozen", "recipe")
     for kind in with_run:
         if kind not in options.methods:
@@ -72,19 +74,24 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
                 kind != "recipe" and name == TOGETHER
             ):
                 continue
-            architecture = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+            architecture = _architecture(run)
             if kind == "scratch" and architecture in architectures:
                 continue
             architectures += [architecture] if kind == "scratch" else []
-            called = short[name] if len(runs) > 1 else ""
+            called = short[name] if len(runs) > 1 and not (kind == "scratch" and same) else ""
             key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
             size = sum(each.numel() for each in run.model.base.parameters())
             size += sum(each.engine.parameters for each in run.model.brought.values())
-            digest = hashlib.sha256(json.dumps(architecture).encode()).hexdigest()[:12]
-            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called, digest))
+            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called, architecture))
     return found + [
         Method(kind, kind, TITLES[kind], DESCRIPTIONS[kind]) for kind in BASELINES if kind in options.methods
     ]
+
+
+def _architecture(run: Run) -> str:
+    """Digest the shape and the tokenizer of a run."""
+    shape = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+    return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:12]
 
 
 def train_method(

@@ -32,6 +32,8 @@ class Causality:
     "The same with positions."
     positions: list[list[float]]
     "Values of the positional encoding, thinned: (positions, columns)."
+    every: int
+    "One of so many positions is there."
     columns: list[int]
     "Which columns these are."
 

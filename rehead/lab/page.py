@@ -96,10 +96,8 @@ def _mask(found: Causality) -> str:
         + figure(
             positions,
             "The positions",
-            f"Row: every second position from 0. Column: every {found.columns[1] - found.columns[0]}th value of the "
-            "encoding; orange above zero, blue below."
-            if len(found.columns) > 1
-            else "Row: every second position from 0.",
+            f"Row: positions 0, {found.every}, {2 * found.every} and so on. Column: {len(found.columns)} of the values of "
+            "the encoding; orange above zero, blue below.",
         )
         + "</div>"
     )
@@ -188,7 +186,7 @@ def _transfer(facts: LabFacts, plots: dict[str, str]) -> str:
     return (
         learning_curves(results, plots, heading="")
         + table("", f'<tr><th scope="col"></th>{head}</tr>', rows, note)
-        + significance(results, heading="")
+        + f"<details><summary>All paired tests</summary>{significance(results, heading='')}</details>"
     )
 
 
@@ -240,7 +238,7 @@ def _sample(facts: LabFacts, run: Pretraining) -> str:
 
 
 def _moment(place: int, total: int, at: Snapshot) -> str:
-    name = MOMENTS[place] if total == len(MOMENTS) and (place or not at.tokens) else "then"
+    name = MOMENTS[0] if not at.tokens else MOMENTS[2] if place == total - 1 else MOMENTS[1]
     return escape(f"{name}, {at.tokens:,} tokens:")
 
 

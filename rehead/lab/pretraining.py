@@ -40,7 +40,7 @@ WRITTEN_TOKENS, FILLED_WORDS = 28, 4
 def pretraining_options(options: LabOptions, texts: Texts, name: str) -> PretrainOptions:
     """Make the options of one run: the embeddings are warmed up, then all weights learn the objective."""
     minutes = pretraining_minutes(options.minutes, len(OBJECTIVES_COMPARED))
-    share = warm_up_share(minutes)
+    share = round(warm_up_share(minutes), 3)
     second = "masked" if name == "next-sentence" else name
     out, first = path_of(options, name), path_of(options, OBJECTIVES_COMPARED[0])
     shared: dict[str, Any] = (
@@ -52,7 +52,7 @@ def pretraining_options(options: LabOptions, texts: Texts, name: str) -> Pretrai
         texts=texts.unlabelled,
         out=out,
         preset="lab",
-        objective=f"bag:{share:.6f},{second}:{1 - round(share, 6):.6f}",
+        objective=f"bag:{share:g},{second}:{1 - share:g}",
         next_sentence=name == "next-sentence",
         minutes=minutes,
         length=LENGTH,

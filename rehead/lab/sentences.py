@@ -168,11 +168,10 @@ def what_it_can_do(run: Pretraining) -> str:
     first, last = run.snapshots[0].measures, run.snapshots[-1].measures
     if not {"accuracy"} <= first.keys() & last.keys():
         return f"It can {can}."
-    grew = "rose" if last["accuracy"] > first["accuracy"] else "did not rise"
-    return (
-        f"It can {can}; {grew} from {percent(first['accuracy'])} to {percent(last['accuracy'])} of the held-out "
-        "predictions being right."
-    )
+    if last["accuracy"] > first["accuracy"]:
+        rose = f"{percent(first['accuracy'])} to {percent(last['accuracy'])}"
+        return f"It can {can}; right held-out predictions rose from {rose}."
+    return f"It can {can}, but did not learn: {percent(last['accuracy'])} of the held-out predictions are right."
 
 
 def of_filled(snapshot: Snapshot, words: list[str]) -> str:

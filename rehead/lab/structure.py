@@ -22,7 +22,7 @@ from rehead.text.tokenizer import Tokenizer
 
 MOVED = 1e-5  # an output that changes by less has not moved: rounding
 SHOWN_TOKENS = 14  # of the sentence, in the matrix of what moves what
-SHOWN_POSITIONS, POSITION_STEP = 48, 2
+SHOWN_POSITIONS, POSITION_STEP = 32, 4
 ATTENTION_TOKENS = 24
 DIGITS = 4
 
@@ -49,6 +49,7 @@ def measure_causality(run: Run, sentence: str) -> Causality:
         shuffled=shuffled,
         shuffled_with_positions=with_positions,
         positions=[[round(value, 2) for value in row] for row in values[:, columns].tolist()],
+        every=POSITION_STEP,
         columns=columns,
     )
 
