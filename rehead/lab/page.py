@@ -96,8 +96,8 @@ def _mask(found: Causality) -> str:
         + figure(
             positions,
             "The positions",
-            f"Row: positions 0, {found.every}, {2 * found.every} and so on. Column: {len(found.columns)} of the values of "
-            "the encoding; orange above zero, blue below.",
+            f"Row: positions 0, {found.every}, {2 * found.every} and so on. Column: {len(found.columns)} of the values "
+            "of the encoding; orange above zero, blue below.",
         )
         + "</div>"
     )
@@ -141,11 +141,11 @@ def _counting(facts: LabFacts) -> str:
         "Counted by formula from the configuration, and compared with the live modules tensor by tensor.",
     )  # fmt: skip
     rows = [
-        f'<tr><th scope="row">{escape(each.mistake)}</th><td>{escape(each.arithmetic)}</td>'
-        f"<td>{_signed(each.off_by)}</td><td>{100 * abs(each.off_by) / _whole(facts, each.of):.1f} %</td></tr>"
+        f'<tr><th scope="row">{escape(each.mistake)}</th><td>{_signed(each.off_by)}</td>'
+        f"<td>{100 * abs(each.off_by) / _whole(facts, each.of):.1f} %</td><td>{escape(each.arithmetic)}</td></tr>"
         for each in found.mistakes
     ]
-    head = "".join(f'<th scope="col">{each}</th>' for each in ("mistake", "the arithmetic", "off by", "of the model"))
+    head = "".join(f'<th scope="col">{each}</th>' for each in ("mistake", "off by", "of the model", "the arithmetic"))
     note = "For this run's shape. The language-model head in the classifier is relative to the classifier."
     return (
         parts
@@ -199,17 +199,17 @@ def _objectives(facts: LabFacts, plots: dict[str, str]) -> str:
         mark = "" if method is None else dot(results, method)
         accuracy = "–" if score is None else f"{100 * score.accuracy.mean:.1f}"
         cells = [
-            escape(each.objective),
             f"{each.tokens:,}",
             f"{each.tokens / max(each.seconds, 1e-9):,.0f}",
             "–" if "loss" not in each.held_out else f"{each.held_out['loss']:.3f}",
             "–" if "accuracy" not in each.held_out else percent(each.held_out["accuracy"]),
             accuracy,
+            escape(each.objective),
         ]
         rows.append(
             f'<tr><th scope="row">{mark}{escape(each.name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         )
-    names = ("", "objective", "tokens", "tokens/s", "held-out loss", "right", "accuracy after fine-tuning, %")
+    names = ("", "tokens", "tokens/s", "held-out loss", "right", "fine-tuned, %", "objective")
     head = "".join(f'<th scope="col">{each}</th>' for each in names)
     note = (
         "All had the same time, of which bag warms up the embeddings. Losses of different objectives cannot be "
