@@ -43,7 +43,7 @@ def render(facts: LabFacts, plots: dict[str, str]) -> str:
         _question(5, "Does it matter what was learnt first?", objectives(facts)),
         _objectives(facts, plots),
         _samples(facts),
-        *(_attention(each) for each in facts.attention),
+        *(_attention(facts, each) for each in facts.attention),
         _setup(facts),
     )
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
@@ -255,7 +255,7 @@ def _done(facts: LabFacts, at: Snapshot) -> str:
     return "; ".join(parts)
 
 
-def _attention(found: Attention) -> str:
+def _attention(facts: LabFacts, found: Attention) -> str:
     highest = max((value for layer in found.layers for head in layer for row in head for value in row), default=1.0)
     cells = []
     for layer, heads in enumerate(found.layers, 1):
@@ -268,7 +268,10 @@ def _attention(found: Attention) -> str:
             cells.append(f"<figure><h3>layer {layer}, head {head}</h3>{picture}</figure>")
     how = "each token attends to itself and to earlier ones" if found.causal else "each token attends to all"
     title = f"Attention of the model pretrained by {found.run}"
-    note = f"Row: the token that looks; column: the token it looks at. The fuller the colour, the more weight; {how}."
+    note = (
+        f"On “{facts.sentence}”. Row: the token that looks; column: the token it looks at. The fuller the colour, the "
+        f"more weight; {how}."
+    )
     return f'<h3>{escape(title)}</h3><p class="note">{escape(note)}</p><div class="card grid">{"".join(cells)}</div>'
 
 
