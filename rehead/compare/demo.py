@@ -207,7 +207,7 @@ def _labs(options: DemoOptions) -> dict[str, PretrainOptions]:
 
     total = WARM_UP + options.lab_tokens
     share = WARM_UP / total
-    made = {}
+    made: dict[str, PretrainOptions] = {}
     for name, objective in LABS.items():
         first = options.out / next(iter(LABS))
         tokenizer: dict[str, Any] = {"vocab": options.vocab, "lowercase": True}
