@@ -29,7 +29,7 @@ from rehead.training.resuming import report_stop, start_command
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
     from rehead.compare.options import CompareOptions
-    from rehead.compare.results import Method
+    from rehead.compare.results import Method, Results
     from rehead.lab.data import Texts
     from rehead.lab.facts import LabFacts
     from rehead.lab.plan import Plan
@@ -61,7 +61,7 @@ def run_lab(options: LabOptions, command_line: str) -> LabFacts:
     """Answer the five questions, and write `lab.json` and `lab.html`."""
     check_lab(options)
     from rehead.lab.data import DATA, choose_sentence, locate, prompt_of, with_masks, write_built_in
-    from rehead.lab.pretraining import OBJECTIVES_COMPARED, pretrain_once, pretraining_options
+    from rehead.lab.pretraining import OBJECTIVES_COMPARED, pretrain_watched, pretraining_options
     from rehead.pretrain.options import check_pretraining
 
     texts = locate(options)
@@ -84,11 +84,12 @@ def run_lab(options: LabOptions, command_line: str) -> LabFacts:
     masked, words = with_masks(sentence)
     for name, each in zip(OBJECTIVES_COMPARED, runs, strict=True):
         clock.say(f"pretrain the Transformer of the lab: {name}")
-        pretrain_once(each, name, prompt_of(sentence), masked, words)
-        clock.keep()
+        if name not in clock.done():
+            pretrain_watched(each, name, prompt_of(sentence), masked, words)
+            clock.finish(name)
     clock.say("fine-tune every network on the same labels, and measure")
     plan, notes = _plan(options, texts, clock)
-    results = _compare(options, texts, plan, command_line)
+    results = _compare(options, texts, plan, command_line, clock)
     clock.say("look inside, and write the page")
     from rehead.lab.facts import FORMAT, LabFacts
     from rehead.lab.pretraining import describe_pretraining
@@ -158,6 +159,14 @@ class _Clock:
         if not self.options.quiet:
             print(f"\n{self.step} of {self.steps}: {line} (about {duration(self.left())} left)", file=sys.stderr)
 
+    def done(self) -> list[str]:
+        """List the steps that are finished."""
+        return list(read_checksummed_json(self.path).get("done", []))
+
+    def finish(self, name: str) -> None:
+        """Write down that a step is finished."""
+        self.keep(done=[*self.done(), name])
+
     def keep(self, **more: Any) -> None:  # noqa: ANN401 (fields of the plan)
         """Write down how long it took so far."""
         fields = {name: value for name, value in read_checksummed_json(self.path).items() if name != "sha256"}
@@ -203,14 +212,14 @@ def _plan(options: LabOptions, texts: Texts, clock: _Clock) -> tuple[Plan, list[
     tokenizer = Tokenizer.load(path_of(options, "causal") / TOKENIZER)
     data = read_examples(texts.labelled, read_options(options, ReadOptions), check=False)
     lengths = [len(tokenizer.encode(text)) for text in data.texts[:SAMPLE]]
-    rate = last.tokens / max(last.seconds, 1e-9)
+    rate = max(1.0, last.tokens / max(last.seconds, 1e-9))
     others = len(OBJECTIVES_COMPARED) - 1
     plan, notes = make_plan(lengths, training_sizes(options, texts), options.seeds, others, 0.9 * clock.left(), rate)
     clock.keep(plan={"plan": dataclasses.asdict(plan), "notes": notes})
     return plan, notes
 
 
-def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str) -> Any:  # noqa: ANN401 (Results)
+def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str, clock: _Clock) -> Results:
     """Compare all networks; the ones that only objectives differ in, on the largest training set and with few seeds."""
     from rehead.compare.command import compare
     from rehead.compare.options import CompareOptions
@@ -219,10 +228,11 @@ def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str) -
     from rehead.lab.pretraining import OBJECTIVES_COMPARED
 
     report = options.out / REPORT
-    if options.resume and (report / "results.json").exists():
+    if REPORT in clock.done():
         return load_results(report / "results.json")
     bases = [str(path_of(options, name)) for name in OBJECTIVES_COMPARED]
     reading = {each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)}
+    unfinished = options.resume and (working_directory(report) / "plan.json").exists()
     asked: CompareOptions = CompareOptions(
         labelled=texts.labelled,
         valid=texts.valid,
@@ -238,13 +248,15 @@ def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str) -
         pooling="mean",
         attention="both",
         control=False,
-        resume=options.resume and (working_directory(report) / "plan.json").exists(),
-        overwrite=options.overwrite,
+        resume=unfinished,
+        overwrite=options.overwrite or (options.resume and not unfinished),
         quiet=options.quiet,
         debug=options.debug,
         **reading,
     )
-    return compare(asked, command_line, include=_included(bases[0], plan, options.seed))
+    results = compare(asked, command_line, include=_included(bases[0], plan, options.seed))
+    clock.finish(REPORT)
+    return results
 
 
 def _included(first: str, plan: Plan, seed: int) -> Callable[[Method, Trial], bool]:

@@ -48,6 +48,7 @@ def pretraining_options(options: LabOptions, texts: Texts, name: str) -> Pretrai
     )
     shared |= {each.name: getattr(options, each.name) for each in dataclasses.fields(ReadOptions)}
     shared |= {**options.changed_sizes(), "skip_empty": True}
+    unfinished = options.resume and (working_directory(out) / "pretrain.json").exists()
     return PretrainOptions(
         texts=texts.unlabelled,
         out=out,
@@ -59,18 +60,17 @@ def pretraining_options(options: LabOptions, texts: Texts, name: str) -> Pretrai
         batch=BATCH,
         validations=VALIDATIONS,
         seed=options.seed,
-        resume=options.resume and (working_directory(out) / "pretrain.json").exists(),
-        overwrite=options.overwrite,
+        resume=unfinished,
+        # What a resumed lab has not done yet may be there from a lab that it replaces.
+        overwrite=options.overwrite or (options.resume and not unfinished),
         quiet=options.quiet,
         debug=options.debug,
         **shared,
     )
 
 
-def pretrain_once(options: PretrainOptions, name: str, prompt: str, masked: str, words: Sequence[str]) -> None:
-    """Pretrain a run, or resume it, unless it is complete; write down what it can do at every validation."""
-    if (options.out / "config.json").exists() and not options.overwrite:
-        return
+def pretrain_watched(options: PretrainOptions, name: str, prompt: str, masked: str, words: Sequence[str]) -> None:
+    """Pretrain a run, or resume it, and write down what it can do at every validation."""
     run_pretraining(options, watch=_watch(options, name, prompt, masked, words))
 
 

@@ -47,17 +47,17 @@ def words(*more: str) -> list[str]:
 def test_from_texts_to_page_and_on_after_an_interruption(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = pretraining.pretrain_once
+    original = pretraining.pretrain_watched
 
     def stopping(options: PretrainOptions, name: str, *rest: Any) -> None:
         if name == "hybrid":
             raise KeyboardInterrupt
         original(options, name, *rest)
 
-    monkeypatch.setattr(pretraining, "pretrain_once", stopping)
+    monkeypatch.setattr(pretraining, "pretrain_watched", stopping)
     assert main(words("--sentence", "a lovely film with a superb end")) == 130
     made = Path("lab/causal/model.safetensors").stat().st_mtime_ns
-    monkeypatch.setattr(pretraining, "pretrain_once", original)
+    monkeypatch.setattr(pretraining, "pretrain_watched", original)
     capsys.readouterr()
     assert main(words("--sentence", "another sentence", "--resume")) == 2
     assert "another --sentence" in capsys.readouterr().err
@@ -86,6 +86,17 @@ def test_from_texts_to_page_and_on_after_an_interruption(
     assert "a lovely film" in page
     assert main(words("--sentence", "a lovely film with a superb end", "--resume")) == 2
     assert "complete" in capsys.readouterr().err
+    begun: list[str] = []
+
+    def begin(options: PretrainOptions, watch: object) -> None:
+        begun.append(options.out.name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretraining, "run_pretraining", begin)
+    assert main(words("--overwrite")) == 130
+    assert main(words("--resume")) != 0  # nothing was made here, so it ends later
+    assert begun[:5] == ["causal", "masked", "masked", "hybrid", "next-sentence"], "the replaced lab's are not taken"
 
 
 @pytest.mark.parametrize(
