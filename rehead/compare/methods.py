@@ -82,7 +82,8 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
             if kind == "scratch" and called:  # it is the twin of all runs of its architecture
                 twins = [short[other] for other, each in runs.items() if _architecture(each) == architecture]
                 called = "" if same else ", ".join(twins)
-            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
+            key = f"{kind}:{name}" if len(runs) > 1 else kind
+            title = f"{TITLES[kind]} ({called})" if called else TITLES[kind]
             size = sum(each.numel() for each in run.model.base.parameters())
             size += sum(each.engine.parameters for each in run.model.brought.values())
             found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called, architecture))
