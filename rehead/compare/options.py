@@ -69,12 +69,12 @@ class CompareOptions(CommonOptions, ReadOptions):
     the whole document)."""
 
     pooling: Literal["last", "mean"] | None = flag(None, group="model")
-    """How the hidden states of scratch and pretrained become one vector: the last one, or their mean (default: as in
-    rehead finetune)."""
+    """How the hidden states of scratch and pretrained become one vector. last: the last one; mean: their mean (default:
+    as in rehead finetune)."""
 
     attention: Literal["causal", "both"] | None = flag(None, group="model")
-    """How the layers of scratch and pretrained read: under the square mask, or every token all others (default: as in
-    rehead finetune)."""
+    """How the layers of scratch and pretrained read. causal: under the square mask; both: every token attends to all
+    (default: as in rehead finetune)."""
 
     lr: float | None = flag(None, metavar="RATE")
     """Peak learning rate of scratch and pretrained for the weights that AdamW trains, at most 0.1; that of the n-gram
