@@ -69,8 +69,8 @@ class CompareOptions(CommonOptions, ReadOptions):
     the whole document)."""
 
     pooling: Literal["last", "mean"] | None = flag(None, group="model")
-    """How the hidden states of scratch and pretrained become one vector. last: the last one; mean: their mean (default:
-    as in rehead finetune)."""
+    """How the hidden states of scratch and pretrained become one vector. last: the last one; mean: their mean
+    (default: as in rehead finetune)."""
 
     attention: Literal["causal", "both"] | None = flag(None, group="model")
     """How the layers of scratch and pretrained read. causal: under the square mask; both: every token attends to all
