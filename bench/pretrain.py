@@ -8,6 +8,7 @@ dropout, the same batch, and one table for reading and predicting words. The pee
 all positions, masked or not) and GPT-2, of the same width, depth, heads and feed-forward width.
 
 - the machine's peak: the best of many float32 products of matrices, of sizes from 512 to 2048;
+- a whole training step of `lab` with a vocabulary of 8,192, as a share of that peak: body, head, clipping, optimizer;
 - the body of `small`: forward and backward of its layers, FLOPs as `rehead.model.accounting` counts them;
 - what is written by hand though torch has it: the chunked cross-entropy of a language model and Muon, each against
   torch's own. It stays only while it is faster by more than a tenth on common CPUs;
@@ -43,6 +44,7 @@ from rehead.training.optimizers import Optimizers, Rates, clip
 
 LENGTH, WIDTH, LAYERS, HEADS, DROPOUT = 256, 200, 4, 2, 0.2
 MASKED = 0.15
+SHARE_WORDS = 8192
 MARK = 4  # stands for [MASK]
 LOSSES = [(2048, WIDTH, 50_001), (307, WIDTH, 50_001), (2048, 256, 8192)]  # predictions, width, words
 CHUNKS = (256, 512, 1024)  # rows of a chunk of torch's linear_cross_entropy
@@ -238,6 +240,20 @@ def against_torch(only: str | None, rounds: int) -> None:
         print(f"| {name} | {1e3 * ours:.0f} ms | {every} | {times[fastest] / ours:.2f} |")
 
 
+def shares_of_steps(rows: int, rounds: int, top: float) -> None:
+    """Measure whole training steps of `lab`, and print their share of the machine's peak."""
+    config = preset("lab", ntokens=SHARE_WORDS, tied=True)
+    sides = {kind: rehead_step(kind, SHARE_WORDS, rows) for kind in ("causal", "masked")}
+    times = best(sides, rounds)
+    for each in work(config, config.classifier(2), Workload(length=LENGTH, masked=MASKED)):
+        if each.objective in times:
+            seconds = times[each.objective]
+            share = (each.body.value + each.head.value) * rows * LENGTH / seconds / top
+            rate = rows * LENGTH / seconds
+            name = f"{each.objective} step of lab, {SHARE_WORDS:,} words"
+            print(f"| {name} | {1e3 * seconds:.0f} ms | {rate:,.0f} tokens/s | {share:.0%} of the peak |")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="A training step against its peers.")
@@ -245,7 +261,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory", choices=["rehead", "peer"], help="measure one side's memory, and nothing else")
     parser.add_argument(
-        "--only", help="the works whose name contains this: masked, causal, 16384, body, linear, muon, memory"
+        "--only", help="the works whose name contains this: masked, causal, 16384, share, body, linear, muon, memory"
     )
     parser.add_argument(
         "--threads", type=int, default=torch.get_num_threads(), help="1: measure processor time, for a busy machine"
@@ -273,6 +289,8 @@ def main() -> None:
         times = best(sides, options.rounds)
         ours, theirs = times["rehead"], times.get("peer", float("nan"))
         print(f"| {kind} LM, {words:,} words | {1e3 * ours:.0f} ms | {1e3 * theirs:.0f} ms | {theirs / ours:.2f} |")
+    if not options.only or "share" in options.only:
+        shares_of_steps(options.batch, options.rounds, top)
     if not options.only or "body" in options.only:
         run, flops = body_of_small(options.batch)
         seconds = best({"": run}, 4 * options.rounds)[""]

@@ -121,7 +121,15 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
 
     base = load(given.base)
     unlabelled = [each.text for each in Texts([str(given.unlabelled)])] if given.unlabelled else None
-    frozen, trained = FitOptions(freeze="base"), FitOptions(freeze="none", epochs=given.epochs, lr_scale=given.lr_scale)
+    frozen = FitOptions(freeze="base")
+    trained = FitOptions(
+        freeze="none",
+        epochs=given.epochs,
+        lr_scale=given.lr_scale,
+        length=given.length,
+        pooling=given.pooling,
+        attention=given.attention,
+    )
 
     def by_run(make: Callable[[LabelledData], Run]) -> Way:
         return lambda train, test: class_logits(make(train), test.texts).argmax(1)
@@ -163,6 +171,9 @@ def main() -> None:
     parser.add_argument("--unlabelled", type=Path, help="for the way self")
     parser.add_argument("--epochs", type=float, help="of the ways scratch and pretrained")
     parser.add_argument("--lr-scale", type=float, default=1.0, help="multiply their default learning rates by this")
+    parser.add_argument("--length", type=int, help="tokens of a document that these two ways read")
+    parser.add_argument("--pooling", choices=("last", "mean"), help="of these two ways")
+    parser.add_argument("--attention", choices=("causal", "both"), help="of these two ways")
     parser.add_argument("--folds", type=int, default=FOLDS, help="of the five, measure on so many")
     parser.add_argument("--draws", type=int, help="of imdb: at most so many, not all")
     parser.add_argument("--powers", type=float, nargs="+", help="other powers of the spread than those that are tried")

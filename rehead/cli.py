@@ -76,6 +76,12 @@ COMMANDS: dict[str, Command] = {
         "command",
         "pretrain, fine-tune and compare on built-in film reviews, in minutes; write a report",
     ),
+    "lab": Command(
+        "rehead.lab.command",
+        "LabOptions",
+        "command",
+        "answer the five questions of the classic experiment from a live run, in one page",
+    ),
     "inspect": Command(
         "rehead.use.inspect",
         "InspectOptions",

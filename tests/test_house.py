@@ -28,7 +28,7 @@ FLOORS = [
     {"pretrain"},
     {"finetune"},
     {"compare", "use"},
-    {"label"},
+    {"lab", "label"},
     {"cli"},
     {"__main__"},
 ]
@@ -190,6 +190,7 @@ HEAVY = (
         ["--version"],
         ["compare", "--help"],
         ["demo", "--help"],
+        ["lab", "--help"],
         ["inspect", "--help"],
         ["pretrain", "--help"],
         ["finetune", "--help"],

@@ -40,7 +40,10 @@ SHORTENED = {
     "--preset base": "--preset base --nlayers 1",
     "--preset lab": "--preset lab --nlayers 1",
     "rehead compare ": "rehead compare --seeds 1 --epochs 1 ",
-    "rehead demo ": "rehead demo --labels 20,40 --seeds 1 --test 60 --unlabelled 120 --nhid 16 --lab-epochs 1 ",
+    "rehead demo ": "rehead demo --labels 20,40 --seeds 1 --test 60 --unlabelled 120 --nhid 16 --lab-epochs 1 "
+    "--lab-tokens 4_096 --lab-nhid 16 --vocab 400 ",
+    "rehead lab ": "rehead lab --text reviews.txt --labelled labelled.csv --minutes 0.5 --nhid 8 --nlayers 1 "
+    "--vocab 300 --seeds 1 ",
     "rehead serve ": "rehead serve --port 0 ",
     "rehead label ": "rehead label --port 0 ",
     "--labels 20,100,500": "--labels 10,20",
@@ -77,6 +80,7 @@ WRITTEN = {
     "finetune": ("config.json", "model.safetensors", "labels.json", "README.md"),
     "compare": ("report.html", "results.json"),
     "demo": ("data/train.csv", "base/model.safetensors", "report/report.html"),
+    "lab": ("lab.html", "lab.json", "causal/model.safetensors", "report/results.json"),
     "export": ("model.onnx", "tokenizer.json", "model.json", "predict.py", "README.md"),
     "inspect all-MiniLM-L6-v2": ("attention.svg",),
     "inspect": ("mask.svg", "positions.svg", "attention.svg"),

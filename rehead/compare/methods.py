@@ -5,6 +5,8 @@ Scratch and pretrained are the same call of `fit_classifier` with the same optio
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -61,7 +63,9 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
     found: list[Method] = []
     last = [Path(name).name for name in runs]
     short = {name: Path(name).name if last.count(Path(name).name) == 1 else name for name in runs}
-    architectures: list[object] = []
+    own = [run for run in runs.values() if not run.model.config.empty]
+    same = all(_architecture(run) == _architecture(own[0]) for run in own)
+    architectures: list[str] = []
     with_run: tuple[Kind, ...] = ("scratch", "pretrained", "frozen", "recipe")
     for kind in with_run:
         if kind not in options.methods:
@@ -71,18 +75,28 @@ def list_methods(options: CompareOptions, runs: dict[str, Run]) -> list[Method]:
                 kind != "recipe" and name == TOGETHER
             ):
                 continue
-            architecture = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+            architecture = _architecture(run)
             if kind == "scratch" and architecture in architectures:
                 continue
             architectures += [architecture] if kind == "scratch" else []
             called = short[name] if len(runs) > 1 else ""
-            key, title = (f"{kind}:{name}", f"{TITLES[kind]} ({called})") if called else (kind, TITLES[kind])
+            if kind == "scratch" and called:  # it is the twin of all runs of its architecture
+                twins = [short[other] for other, each in runs.items() if _architecture(each) == architecture]
+                called = "" if same else ", ".join(twins)
+            key = f"{kind}:{name}" if len(runs) > 1 else kind
+            title = f"{TITLES[kind]} ({called})" if called else TITLES[kind]
             size = sum(each.numel() for each in run.model.base.parameters())
             size += sum(each.engine.parameters for each in run.model.brought.values())
-            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called))
+            found.append(Method(key, kind, title, DESCRIPTIONS[kind], name, size, called, architecture))
     return found + [
         Method(kind, kind, TITLES[kind], DESCRIPTIONS[kind]) for kind in BASELINES if kind in options.methods
     ]
+
+
+def _architecture(run: Run) -> str:
+    """Digest the shape and the tokenizer of a run."""
+    shape = (to_dict(run.model.config), run.tokenizer.fingerprint() if run.tokenizer else None)
+    return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:12]
 
 
 def train_method(
@@ -106,12 +120,14 @@ def train_method(
     assert run is not None, method  # noqa: S101 (every other method has one)
     settings = FitOptions(seed=seed)
     if method.kind in ("scratch", "pretrained"):
-        length = options.length if run.model.config.reads == "layers" else None
+        layers = run.model.config.reads == "layers"
         settings = FitOptions(
             freeze="layers" if run.model.config.reads == "bag" else "none",
             epochs=options.epochs,
             batch=options.batch,
-            length=length,
+            length=options.length if layers else None,
+            pooling=options.pooling if layers else None,
+            attention=options.attention if layers else None,
             lr=options.lr,
             lr_scale=options.lr_scale,
             seed=seed,

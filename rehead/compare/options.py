@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from rehead.compare.kinds import OPTIONAL, Kind
 from rehead.errors import UserError
@@ -71,6 +71,14 @@ class CompareOptions(CommonOptions, ReadOptions):
     length: int | None = flag(None, metavar="T", group="long")
     """Maximum number of tokens that the layers of scratch and pretrained read at once (default: 256; without layers,
     the whole document)."""
+
+    pooling: Literal["last", "mean"] | None = flag(None, group="model")
+    """How the hidden states of scratch and pretrained become one vector. last: the last one; mean: their mean
+    (default: as in rehead finetune)."""
+
+    attention: Literal["causal", "both"] | None = flag(None, group="model")
+    """How the layers of scratch and pretrained read. causal: under the square mask; both: every token attends to all
+    (default: as in rehead finetune)."""
 
     lr: float | None = flag(None, metavar="RATE")
     """Peak learning rate of scratch and pretrained for the weights that AdamW trains, at most 0.1; that of the n-gram

@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 
 from rehead.compare.answer import confidence_interval, p_value, percent, points, significant
+from rehead.compare.plots import colour_of
 from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
 from rehead.compare.statistics import Interval, Summary
 from rehead.progress import duration
@@ -30,10 +31,10 @@ def render(results: Results, plots: dict[str, str]) -> str:
     """Render the page. `plots` are SVG by name, as `plots.draw_plots` gives them, and may be empty."""
     sections = (
         _accuracy_bars(results),
-        _learning_curves(results, plots),
+        learning_curves(results, plots),
         _by_labels(results),
         _details(results),
-        _significance(results),
+        significance(results),
         _predictions(results, plots),
         _mistakes(results),
         _checks(results),
@@ -63,10 +64,10 @@ def _accuracy_bars(results: Results) -> str:
         interval = score.accuracy.over_documents
         line = "" if interval is None else _line(interval)
         rows.append(
-            f"<dt>{_dot(method)}{escape(method.title)}</dt>"
+            f"<dt>{dot(results, method)}{escape(method.title)}</dt>"
             f"<dd><b>{escape(percent(mean))}</b> {_range(interval)}</dd>"
             f'<div class="bar" aria-hidden="true"><i style="width: {100 * mean:.2f}%; '
-            f'background: var(--{method.kind})"></i>{line}</div>'
+            f'background: var(--{colour_of(results, method)})"></i>{line}</div>'
         )
     metric = "Exact match (all labels of a test document correct)" if results.data.multilabel else "Test accuracy"
     title = f"{metric} with {results.counts[-1]:,} training labels. In small type: 95 % confidence interval."
@@ -77,20 +78,21 @@ def _line(interval: Interval) -> str:
     return f'<u style="left: {100 * interval.low:.2f}%; width: {100 * (interval.high - interval.low):.2f}%"></u>'
 
 
-def _learning_curves(results: Results, plots: dict[str, str]) -> str:
+def learning_curves(results: Results, plots: dict[str, str], heading: str = "<h2>Learning curves</h2>") -> str:
+    """Show accuracy by epoch and by labels, and say how soon the best of scratch is reached."""
     cards = []
     if "curves" in plots:
         seeds = f", mean of {results.seeds} seeds; the band is the range from minimum to maximum" * (results.seeds > 1)
         caption = f"Validation accuracy by epoch, with {results.counts[-1]:,} training labels{seeds}."
-        cards.append(_figure(plots["curves"], "Training from scratch and from the pretrained base", caption))
+        cards.append(figure(plots["curves"], "Training from scratch and from the pretrained base", caption))
     if "labels" in plots:
         caption = "Test accuracy by number of training labels; the band is the 95 % interval over test documents."
-        cards.append(_figure(plots["labels"], "Learning curve", caption))
+        cards.append(figure(plots["labels"], "Learning curve", caption))
     sentences = "".join(f"<li>{escape(line)}</li>" for line in _time_to_scratch_best(results))
     sentences = f"<ul>{sentences}</ul>" if sentences else ""
     if not cards and not sentences:
         return ""
-    return f'<h2>Learning curves</h2>{sentences}<div class="grid">{"".join(cards)}</div>'
+    return f'{heading}{sentences}<div class="grid">{"".join(cards)}</div>'
 
 
 def _time_to_scratch_best(results: Results) -> list[str]:
@@ -135,9 +137,9 @@ def _by_labels(results: Results) -> str:
             cells.append(
                 f"<td{mark}>{100 * score.accuracy.mean:.1f} <small>{100 * score.macro_f1.mean:.1f}</small></td>"
             )
-        rows.append(f'<tr><th scope="row">{_dot(method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
+        rows.append(f'<tr><th scope="row">{dot(results, method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
     head = "".join(f'<th scope="col">{count:,}</th>' for count in results.counts)
-    return _table(
+    return table(
         f"{'Exact match' if results.data.multilabel else 'Accuracy'} by number of training labels",
         f'<tr><th scope="col">{_metric(results)} <small>macro-F1</small>, %</th>{head}</tr>',
         rows,
@@ -168,14 +170,14 @@ def _details(results: Results) -> str:
             f"{score.documents_per_second:,.0f}",
         ]
         cells = [f"<td>{cell}</td>" for cell in cells]
-        rows.append(f'<tr><th scope="row">{_dot(method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
+        rows.append(f'<tr><th scope="row">{dot(results, method)}{escape(method.title)}</th>{"".join(cells)}</tr>')
     names = (
         f"{results.counts[-1]:,} labels", f"{'exact match' if multilabel else 'accuracy'}, %", "95 %, seeds",
         "95 %, documents", *(("micro-F1, %", "95 %, documents") if multilabel else ()), "macro-F1, %",
         "95 %, documents", "calibration error", "training", "documents/s",
     )  # fmt: skip
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    return _table(
+    return table(
         "Exact match, F1 and cost" if multilabel else "Accuracy, macro-F1 and cost",
         f"<tr>{head}</tr>",
         rows,
@@ -185,7 +187,8 @@ def _details(results: Results) -> str:
     )
 
 
-def _significance(results: Results) -> str:
+def significance(results: Results, heading: str = "<h2>Statistical significance</h2>") -> str:
+    """List the paired tests."""
     lines: list[str] = []
     others: list[str] = []
     for pair in results.paired:
@@ -200,7 +203,7 @@ def _significance(results: Results) -> str:
             f"by {escape(second)} : only by {escape(first)}: {tests}.</span></li>"
         )
     more = f"<details><summary>With fewer labels</summary><ul>{''.join(others)}</ul></details>" if others else ""
-    return f"<h2>Statistical significance</h2><ul>{''.join(lines)}</ul>{more}" if lines else ""
+    return f"{heading}<ul>{''.join(lines)}</ul>{more}" if lines else ""
 
 
 def _predictions(results: Results, plots: dict[str, str]) -> str:
@@ -209,14 +212,14 @@ def _predictions(results: Results, plots: dict[str, str]) -> str:
         if svg := plots.get(f"confusion-{number}"):
             method = results.method(confusion.method)
             caption = f"{method.title}, {confusion.labels:,} labels: true class (rows) by predicted class (columns)."
-            cards.append(_figure(svg, "Confusion matrix", caption))
+            cards.append(figure(svg, "Confusion matrix", caption))
     others = "".join(cards[1:])
     if others:
         others = f'<details><summary>Other methods</summary><div class="grid">{others}</div></details>'
     cards = cards[:1]
     if "reliability" in plots:
         caption = "Accuracy by predicted probability. A perfectly calibrated method lies on the dotted line."
-        cards.append(_figure(plots["reliability"], "Calibration", caption))
+        cards.append(figure(plots["reliability"], "Calibration", caption))
     return f'<h2>Predictions</h2><div class="grid">{"".join(cards)}</div>{others}' if cards else ""
 
 
@@ -289,7 +292,7 @@ def _control(results: Results, control: Control) -> str:
 def _setup(results: Results) -> str:
     data, run = results.data, results.run
     methods = "".join(
-        f"<li>{_dot(each)}<b>{escape(each.title)}</b>: {escape(each.about)}{_size(each)}</li>"
+        f"<li>{dot(results, each)}<b>{escape(each.title)}</b>: {escape(each.about)}{_size(each)}</li>"
         for each in results.methods
     )
     facts = [
@@ -330,21 +333,24 @@ def _size(method: Method) -> str:
     return "" if method.parameters is None else f' <span class="note">{method.parameters:,} parameters.</span>'
 
 
-def _figure(svg: str, title: str, caption: str) -> str:
+def figure(svg: str, title: str, caption: str) -> str:
+    """Make a card with a picture, its title and its caption."""
     return f'<figure class="card"><h3>{escape(title)}</h3>{svg}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
-def _table(title: str, head: str, rows: Sequence[str], note: str) -> str:
+def table(title: str, head: str, rows: Sequence[str], note: str) -> str:
+    """Make a section with a table that scrolls in its own frame; without a title it has no heading."""
     body = f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    heading, name = f"<h2>{escape(title)}</h2>" if title else "", escape(title or "table")
     return (
-        f"<h2>{escape(title)}</h2>"
-        f'<div class="card wide" tabindex="0" role="region" aria-label="{escape(title)}">{body}</div>'
+        f'{heading}<div class="card wide" tabindex="0" role="region" aria-label="{name}">{body}</div>'
         f'<p class="note">{escape(note)}</p>'
     )
 
 
-def _dot(method: Method) -> str:
-    return f'<span class="dot" style="background: var(--{method.kind})" aria-hidden="true"></span>'
+def dot(results: Results, method: Method) -> str:
+    """Show the colour of a method."""
+    return f'<span class="dot" style="background: var(--{colour_of(results, method)})" aria-hidden="true"></span>'
 
 
 def _spread(summary: Summary) -> str:

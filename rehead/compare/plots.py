@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rehead.compare.kinds import Kind
-from rehead.compare.results import Confusion, Curve, Reliability, Results
+from rehead.compare.results import Confusion, Curve, Method, Reliability, Results
 from rehead.figures import new_figure, style
 
 if TYPE_CHECKING:
@@ -32,38 +33,57 @@ PLACEHOLDERS = {
     "scratch": "#00c0e0", "pretrained": "#00c0e1", "frozen": "#00c0e2", "recipe": "#00c0e3", "tfidf": "#00c0e4",
     "nbsvm": "#00c0e5", "tfidf_chars": "#00c0e6", "fasttext": "#00c0e7",
 }  # fmt: skip
+COLOURS: tuple[Kind, ...] = ("recipe", "tfidf", "frozen", "nbsvm", "tfidf_chars", "fasttext")
 DASHES = ("-", "--", ":", "-.")  # tell apart methods of one kind
-
-
-def draw_plots(results: Results) -> dict[str, str]:
-    """Draw all plots of a report: name → SVG."""
-    found: dict[str, Figure] = {}
-    with style():
-        import matplotlib as mpl
-
-        inked: Any = dict.fromkeys(INKED, PLACEHOLDERS["ink"])
-        with mpl.rc_context({**inked, "text.parse_math": False}):  # class names may contain $
-            if curves := [each for each in results.curves if each.labels == results.counts[-1]]:
-                found["curves"] = draw_curves(results, curves)
-            if len(results.counts) > 1:
-                found["labels"] = draw_label_curve(results)
-            for number, confusion in enumerate(results.confusions):
-                found[f"confusion-{number}"] = draw_confusion(confusion, list(results.data.classes))
-            if results.reliabilities:
-                found["reliability"] = draw_reliability(results, results.reliabilities)
-            return {name: inline(figure, name) for name, figure in found.items()}
 
 
 INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 
 
+def draw_plots(results: Results) -> dict[str, str]:
+    """Draw all plots of a report: name → SVG."""
+    with inked():
+        found = draw_comparison(results)
+        for number, confusion in enumerate(results.confusions):
+            found[f"confusion-{number}"] = draw_confusion(confusion, list(results.data.classes))
+        if results.reliabilities:
+            found["reliability"] = draw_reliability(results, results.reliabilities)
+        return {name: inline(figure, name) for name, figure in found.items()}
+
+
+@contextmanager
+def inked() -> Iterator[None]:
+    """Draw with placeholders for the page's colours."""
+    with style():
+        import matplotlib as mpl
+
+        colours: Any = dict.fromkeys(INKED, PLACEHOLDERS["ink"])
+        with mpl.rc_context({**colours, "text.parse_math": False}):  # class names may contain $
+            yield
+
+
+def draw_comparison(results: Results) -> dict[str, Figure]:
+    """Draw accuracy by epoch, and by labels where there are several training set sizes."""
+    found: dict[str, Figure] = {}
+    if curves := [each for each in results.curves if each.labels == results.counts[-1]]:
+        found["curves"] = draw_curves(results, curves)
+    if len(results.counts) > 1:
+        found["labels"] = draw_label_curve(results)
+    return found
+
+
+def placeholder(results: Results, method: Method) -> str:
+    """Give the colour that a method is drawn in."""
+    return PLACEHOLDERS[colour_of(results, method)]
+
+
 def draw_curves(results: Results, curves: Sequence[Curve]) -> Figure:
     """Plot validation accuracy by epoch: mean over seeds, and a band from minimum to maximum."""
-    figure, axes = _begin()
+    figure, axes = begin_figure()
     dashes = _dashes(results)
     for curve in curves:
         method = results.method(curve.method)
-        colour = PLACEHOLDERS[method.kind]
+        colour = placeholder(results, method)
         epochs, low, mean, high = band(curve)
         axes.fill_between(epochs, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(epochs, mean, color=colour, linewidth=2, linestyle=dashes[method.key], marker="o", markersize=3.5,
@@ -94,12 +114,12 @@ def band(curve: Curve) -> tuple[list[float], list[float], list[float], list[floa
 
 def draw_label_curve(results: Results) -> Figure:
     """Plot the learning curve: test accuracy by training set size, with the 95 % interval over test documents."""
-    figure, axes = _begin(HEIGHT + 0.5)
+    figure, axes = begin_figure(HEIGHT + 0.5)
     dashes = _dashes(results)
     for method in results.methods:
         scores = [score for labels in results.counts if (score := results.score(method.key, labels))]
         x = [score.labels for score in scores]
-        colour = PLACEHOLDERS[method.kind]
+        colour = placeholder(results, method)
         intervals = [score.accuracy.over_documents for score in scores]
         if all(intervals):
             low = [100 * each.low for each in intervals if each]
@@ -156,7 +176,7 @@ def draw_confusion(confusion: Confusion, names: Sequence[str]) -> Figure:
 
 def draw_reliability(results: Results, reliabilities: Sequence[Reliability]) -> Figure:
     """Plot a reliability diagram: accuracy by confidence; a calibrated method lies on the diagonal."""
-    figure, axes = _begin()
+    figure, axes = begin_figure()
     lowest = min((each.confidence for one in reliabilities for each in one.bins), default=0.5)
     start = 100 * min(0.5, np.floor(10 * lowest) / 10)
     axes.plot([start, 100], [start, 100], color=PLACEHOLDERS["faint"], linewidth=1, linestyle=":")
@@ -192,7 +212,8 @@ def inline(figure: Figure, name: str) -> str:
     )
 
 
-def _begin(height: float = HEIGHT) -> tuple[Figure, Axes]:
+def begin_figure(height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """Begin a plot of the width of the page's cards."""
     figure = new_figure(WIDTH, height)
     figure.patch.set_alpha(0)
     axes = figure.subplots()
@@ -202,6 +223,15 @@ def _begin(height: float = HEIGHT) -> tuple[Figure, Axes]:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure, axes
+
+
+def colour_of(results: Results, method: Method) -> Kind:
+    """Choose the colour of a method: that of its kind, or one that no other kind uses for the second and later ones."""
+    same = [each.key for each in results.methods if each.kind == method.kind]
+    used = {each.kind for each in results.methods}
+    free = [kind for kind in COLOURS if kind not in used]
+    place = same.index(method.key)
+    return method.kind if not place or place > len(free) else free[place - 1]
 
 
 def _dashes(results: Results) -> dict[str, str]:

@@ -36,6 +36,8 @@ class Method:
     parameters: int | None = None
     name: str = ""
     "Short name of the run, if there are several."
+    architecture: str = ""
+    "Digest of the shape and the tokenizer of the run that it is trained from, or has the shape of."
 
 
 @dataclass

@@ -168,13 +168,16 @@ def _summary(values: list[float], over_documents: Interval) -> Summary:
 
 
 def _pairs(results: Results, table: dict[tuple[str, int], _Scored]) -> list[Paired]:
-    """Compare scratch with pretrained for each architecture, and the baselines with the headline method."""
+    """Compare scratch with pretrained, pretrained bases of one architecture, and baselines with the headline method."""
     wanted: list[tuple[str, str]] = []
+    firsts: dict[str, str] = {}
     scratch = [each for each in results.methods if each.kind == "scratch"]
     for method in results.methods:
         if method.kind == "pretrained" and scratch:
-            twin = next((each for each in scratch if each.run == method.run), scratch[0])
+            twin = next((each for each in scratch if each.architecture == method.architecture), scratch[0])
             wanted.append((twin.key, method.key))
+            if (first := firsts.setdefault(method.architecture, method.key)) != method.key:
+                wanted.append((first, method.key))
     ours = results.ours
     if ours is not None:
         wanted += [(each.key, ours.key) for each in results.methods if each.kind in BASELINES]
@@ -209,7 +212,7 @@ def _reaches(results: Results) -> list[Reach]:
                 continue
             firsts = [
                 next((point for point in seed if point.accuracy >= target), None)
-                for seed, target in zip(curves[key].seeds, best, strict=True)
+                for seed, target in zip(curves[key].seeds, best, strict=False)  # some have fewer seeds
             ]
             reached = [point for point in firsts if point is not None]
             found.append(

@@ -29,7 +29,7 @@ from rehead.finetune.options import FitOptions, Freeze, check_fit
 from rehead.finetune.splits import split
 from rehead.finetune.targets import class_weights, subset, targets
 from rehead.finetune.trainable import OwnNetwork
-from rehead.model.config import Classifier, from_dict
+from rehead.model.config import Classifier, ModelConfig, from_dict
 from rehead.model.heads import ClassifierHead
 from rehead.model.model import Model
 from rehead.pretrain.adapting.network_objective import expected_seconds, time_step
@@ -266,11 +266,17 @@ def _view(model: Model, options: FitOptions, *, keep_head: bool) -> DenseView:
     else:
         # Frozen layers leave a base reading what it reads; layers that are to learn are read.
         name = str(config.reads if options.freeze in (None, "layers") else config.views[-1])
-        unit, stated = False, {**({"distinct": False} if name == "bag" else {"pooling": config.pooling}), **pieces}
+        unit, stated = False, {**({"distinct": False} if name == "bag" else _reading(config, options)), **pieces}
     view = neural_view(model, name, unit=unit, **stated)
     if isinstance(view, LayersView):  # the limit stands in the config, and is not left to a later default
         return neural_view(model, name, unit=unit, **{**stated, "max_length": view.max_length})
     return view
+
+
+def _reading(config: ModelConfig, options: FitOptions) -> dict[str, Any]:
+    """Say how layers read a document: as the options say, or else as the base's config does."""
+    causal = config.causal if options.attention is None else options.attention == "causal"
+    return {"pooling": options.pooling or config.pooling, "causal": causal}
 
 
 def _keep_head(start: Run, made: Model, names: Sequence[str]) -> None:

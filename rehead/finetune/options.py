@@ -53,6 +53,14 @@ class FitOptions(TrainingOptions):
     in windows and average their scores, of such an encoder the vectors of at most four (default: head+tail in training
     by gradient descent, otherwise windows)."""
 
+    pooling: Literal["last", "mean"] | None = flag(None, group="model")
+    """How the hidden states of layers become one vector, in training by gradient descent: the last one, or their mean
+    (default: as the base's preset says: last for lab, mean for the others)."""
+
+    attention: Literal["causal", "both"] | None = flag(None, group="model")
+    """How layers read a text that they classify, in training by gradient descent. causal: under the square mask; both:
+    every token attends to all (default: as the base's preset says: causal for lab, both for the others)."""
+
     dropout: float | None = flag(None, metavar="P")
     "Dropout probability (default: the base's; without layers, 0.5 on the document vector)."
 
@@ -136,8 +144,9 @@ class FinetuneOptions(CommonOptions, ModelSizeOptions, ReadOptions, FitOptions):
 
 # Options of training by gradient descent alone.
 GRADIENT = (
-    "epochs", "minutes", "batch", "dropout", "unfreeze", "layer_decay", "patience", "validations", "lr", "lr_scale",
-    "optimizer", "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate", "precision",
+    "epochs", "minutes", "batch", "pooling", "attention", "dropout", "unfreeze", "layer_decay", "patience",
+    "validations", "lr", "lr_scale", "optimizer", "warmup_ratio", "decay_ratio", "weight_decay", "clip", "accumulate",
+    "precision",
 )  # fmt: skip
 
 
@@ -280,6 +289,6 @@ def check_base(options: FitOptions, *, scratch: bool, own: bool, brought: Sequen
             f"--freeze {options.freeze} trains one base by gradient descent, and {len(brought) + own} are given. Give "
             "one, or drop --freeze: cross-validation then decides how much each counts."
         )
-    for name in ("compile", "optimizer"):
+    for name in ("compile", "optimizer", "pooling", "attention"):
         if getattr(options, name) != getattr(FitOptions, name):
             raise UserError(f"--{name} is for layers of rehead's own, not for {brought[0]}. Drop it.")

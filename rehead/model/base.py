@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+SCALED_RANGE = 0.1  # fresh embeddings that are multiplied by the square root of nhid are uniform in ±this
+
+
 class Base(nn.Module):
     """Embeddings, positions and layers, as the configuration says."""
 
@@ -54,13 +57,36 @@ class Base(nn.Module):
         if self.embedding.weight.is_meta:
             return
         if self.config.scale_embedding:
-            nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+            nn.init.uniform_(self.embedding.weight, -SCALED_RANGE, SCALED_RANGE)
         else:
             nn.init.normal_(self.embedding.weight, std=self.config.nhid**-0.5)
         if self.ngrams is not None:
             nn.init.zeros_(self.ngrams.weight)
         if isinstance(self.positions, Learned):
             nn.init.normal_(self.positions.weight, std=0.02)
+
+    @property
+    def fresh_size(self) -> float:
+        """Root mean square of the values of a fresh embedding table."""
+        return SCALED_RANGE / math.sqrt(3) if self.config.scale_embedding else self.config.nhid**-0.5
+
+    @torch.no_grad()
+    def start_tokens(self, tokens: Tensor, vectors: Tensor) -> None:
+        """Start the embeddings of some tokens (N,) from these vectors (N, H), at the size of fresh ones."""
+        size = vectors.square().mean().sqrt().clamp_min(1e-12)
+        self.embedding.weight[tokens] = (vectors * (self.fresh_size / size)).to(self.embedding.weight)
+
+    @torch.no_grad()
+    def settle_tokens(self) -> bool:
+        """Bring embeddings that were trained alone to the size of fresh ones, where layers expect it; tell if they do.
+
+        Positions are added to embeddings that are scaled by the square root of nhid; rows that another objective has
+        trained are many times as long as fresh ones, and would drown the positions.
+        """
+        if not self.config.scale_embedding:
+            return False
+        self.embedding.weight.mul_(self.fresh_size / self.embedding.weight.square().mean().sqrt().clamp_min(1e-12))
+        return True
 
     def forward(
         self, ids: Tensor, keep: Tensor | None = None, *, causal: bool, embedded: Tensor | None = None

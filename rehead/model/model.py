@@ -91,6 +91,23 @@ class Model(nn.Module):
             with torch.no_grad():
                 head.norm.weight.div_(self.base.embedding.weight.square().sum(1).mean().sqrt().clamp_min(1))
 
+    @torch.no_grad()
+    def warm_up_head(self, counts: Tensor | None = None, tokens: Tensor | None = None) -> bool:
+        """Start a head with a matrix of its own as a copy of the embeddings; tell whether there is one.
+
+        `counts` (V,): how often each token occurs; their logarithms become the biases. `tokens` (N,): those that are
+        copied, instead of all.
+        """
+        head = self.head
+        if not isinstance(head, LanguageModelHead) or head.weight is None:
+            return False
+        which = slice(None) if tokens is None else tokens
+        head.weight[which] = self.base.embedding.weight[which]
+        if counts is not None and head.bias is not None:
+            shares = (counts.double() + 1) / (counts.double() + 1).sum()
+            head.bias.copy_(shares.log())
+        return True
+
     @property
     def reads_causally(self) -> bool:
         """Whether the head reads under the square mask, unless told otherwise."""

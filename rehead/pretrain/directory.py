@@ -10,6 +10,7 @@ from rehead.disk import file_inside, sha256
 from rehead.errors import DamagedError, UserError
 from rehead.model.objectives import specs_of
 from rehead.pretrain.options import PretrainOptions, objective_of, shape_of, stages_of
+from rehead.pretrain.warm import digest_of
 from rehead.replacing import working_directory
 from rehead.training.directory import TOKENIZER, compare_options, create_directory, read_description, write_description
 from rehead.training.options import FREE_TO_CHANGE
@@ -42,6 +43,8 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
     compare_options(options.out, before["options"], now["options"])
     if before.get("tokenizer_file") != now["tokenizer_file"]:
         raise UserError(f"{options.out} was started with another --tokenizer. Resume it with the same one.")
+    if before.get("embeddings") != now.get("embeddings"):
+        raise UserError(f"{options.out} was started with other --embeddings. Resume it with the same ones.")
     if before.get("base") != now["base"]:
         raise UserError(
             f"{options.out} was started from another base than {options.base}. Resume it with the same one."
@@ -55,7 +58,7 @@ def _compare(options: PretrainOptions, before: dict[str, Any], now: dict[str, An
 def description(options: PretrainOptions, fingerprint: str, base: str | None = None) -> dict[str, Any]:
     """Say what a run was asked to do: what a resumed one must be asked again."""
     given = dataclasses.asdict(options) | {"objective": objective_of(options)}
-    places = ("texts", "out", "tokenizer", "base")  # where things are may change; what they are may not
+    places = ("texts", "out", "tokenizer", "base", "embeddings")  # where things are may change; what they are may not
     free = FREE_TO_CHANGE
     by_rows = options.base is None and (
         shape_of(options).ngrams > 1 or any(spec.reads_documents for spec in specs_of(stages_of(options)))
@@ -64,7 +67,8 @@ def description(options: PretrainOptions, fingerprint: str, base: str | None = N
         free -= {"shard"}
     kept = {name: value for name, value in given.items() if name not in free and name not in places}
     tokenizer = None if options.tokenizer is None else sha256(options.tokenizer)
-    return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer, "base": base}
+    warm = {} if options.embeddings is None else {"embeddings": digest_of(options.embeddings)}
+    return {"options": kept, "text": fingerprint, "tokenizer_file": tokenizer, "base": base, **warm}
 
 
 def keep_tokenizer(options: PretrainOptions, fingerprint: str, tokenizer: Tokenizer) -> None:

@@ -127,15 +127,14 @@ class Document(Objective):
         `max_documents` limits the documents per step, for short texts.
         Layers read at most `time` tokens of a document.
         `fresh`: the model is untrained. Choose its n-grams, and scale the vectors of frequent tokens down.
-        `layers=False` bypasses the layers and does not train them. Untrained layers are the identity, so this trains
-        the embeddings under them at the cost of a bag of n-grams.
+        `layers=False` bypasses positions and layers and does not train them: this trains the embeddings under them at
+        the cost of a bag of n-grams.
         """
         super().__init__(model)
         config = model.config
         self.train_store, self.valid_store, self.time, self.seed = train, valid, time, seed
         # Without layers, positions and dropout, word order does not matter: sum the rows directly.
-        through = layers and (config.nlayers or config.dropout)
-        self.bag = not through and model.base.positions is None
+        self.bag = not (layers and (config.nlayers or config.dropout or config.positions in ("sinusoidal", "learned")))
         self.mean_length = max(1.0, float(train.lengths.clip(max=MAX_TOKENS).mean()))
         wanted = round(batch / self.mean_length)
         self.documents = max(min(wanted, max_documents or wanted), MIN_DOCUMENTS if self.bag else 1)
@@ -150,6 +149,7 @@ class Document(Objective):
             choose_ngrams(model.base, train, seed)
         self.finder = RowFinder(model.base)
         counts = count_rows(train, model.base, seed)
+        self.token_counts = counts[: config.ntokens]
         self.keep = keep_probabilities(counts, config.ntokens)
         self.wanted = np.where(counts > 0, self.keep, 0.0)  # n-grams that do not occur are no targets
         kept = counts * self.keep
@@ -168,6 +168,11 @@ class Document(Objective):
     def share_output(self, before: Document) -> None:
         """Continue with the output table of an earlier objective of the run, instead of a random one."""
         self.output = before.output
+
+    def conclude(self) -> None:
+        """Bring embeddings that were trained past the layers to the size that layers and head expect."""
+        if self.bag and self.model.base.settle_tokens():
+            self.model.warm_up_head(torch.from_numpy(self.token_counts))
 
     def steps_in_epoch(self) -> float:
         """Steps per epoch."""

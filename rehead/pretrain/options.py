@@ -53,6 +53,10 @@ class PretrainOptions(CommonOptions, ModelSizeOptions, ReadOptions, TrainingOpti
     """Existing tokenizer: a tokenizer.json, or a SentencePiece .model with its dict.txt beside it (default: train one
     on the text)."""
 
+    embeddings: str | None = flag(None, metavar="BASE", group="model")
+    """Start the token embeddings from word vectors (.vec) or a static table that others pretrained (a directory,
+    hf:NAME or package:NAME), projected to the hidden size (default: random, or learnt by a first stage: bag,causal)."""
+
     vocab: int | None = flag(None, metavar="N", group="model")
     "Vocabulary size of the trained tokenizer (default: the preset's)."
 
@@ -152,13 +156,7 @@ def _check_own(options: PretrainOptions) -> None:
             )
     if options.next_sentence and options.length < SHORTEST_PAIR:
         raise UserError(f"--length {options.length} is too short for two sentences. Choose {SHORTEST_PAIR} or more.")
-    shape = shape_of(options)
-    skipping = [spec.name for spec in specs if not spec.trains_layers]
-    if skipping and shape.norm == "post" and shape.nlayers:
-        raise UserError(
-            f"--objective {skipping[0]} skips the layers, so untrained layers must be the identity, which those of "
-            "--preset lab (norm='post') are not. Choose --objective document, or --preset small."
-        )
+    _check_order(options, shape_of(options))
     if options.tokenizer is not None and options.vocab is not None:
         raise UserError(
             "--vocab applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
@@ -167,3 +165,17 @@ def _check_own(options: PretrainOptions) -> None:
         raise UserError(
             "--lowercase applies to a tokenizer that is trained here, not to one given by --tokenizer. Drop one."
         )
+
+
+def _check_order(options: PretrainOptions, shape: ModelConfig) -> None:
+    """Refuse to train embeddings past layers that need not be the identity, but as a warm start."""
+    stages = stages_of(options)
+    if "bag" in shape.views and shape.norm == "pre":
+        return
+    for place, stage in enumerate(stages):
+        past = [spec.name for spec in stage.specs if not spec.trains_layers]
+        if past and (place or len(stage.specs) > 1 or len(stages) == 1):
+            raise UserError(
+                f"--objective {objective_of(options)}: of --preset {options.preset}, {past[0]} trains the embeddings "
+                f"alone, past positions and layers. Put it first, and another objective after it: {past[0]},causal."
+            )

@@ -32,6 +32,7 @@ from rehead.pretrain.context import Prepared, split_tokens
 from rehead.pretrain.directory import DESCRIPTION, description, keep_tokenizer, open_directory
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of, shape_of, stages_of
 from rehead.pretrain.phases import make_phases
+from rehead.pretrain.warm import describe_warm_start, start_embeddings
 from rehead.replacing import working_directory, writing
 from rehead.runs.run import Run, bring, load, save_into
 from rehead.text.documents import ReadOptions
@@ -45,7 +46,7 @@ from rehead.training import curves
 from rehead.training.directory import TOKENIZER, TOKENS, describe_place, finish, is_whole, keeping, roll_back
 from rehead.training.distributed import World, find_device, gather_model
 from rehead.training.distributed import join_processes as join_world
-from rehead.training.loop import Phase, train
+from rehead.training.loop import Phase, Watch, train
 from rehead.training.objective import Objective
 from rehead.training.options import check_training
 from rehead.training.resuming import stop_as_interrupt
@@ -71,8 +72,11 @@ def pretrain(texts: str | Path | Iterable[str | Path], *, out: str | Path, **opt
     return load(out) if run is None else run
 
 
-def run_pretraining(options: PretrainOptions) -> Run | None:
-    """Pretrain; give the run, or None in all processes but the first."""
+def run_pretraining(options: PretrainOptions, watch: Watch | None = None) -> Run | None:
+    """Pretrain; give the run, or None in all processes but the first.
+
+    `watch` is called after every validation (of a base of rehead's own).
+    """
     check_training(options)
     check_pretraining(options)
     with join_world(options.device) as world, ExitStack() as held:
@@ -84,7 +88,7 @@ def run_pretraining(options: PretrainOptions) -> Run | None:
         held.enter_context(keeping(options.out))
         resume = options.resume or world.restarted
         if options.base is None:
-            run = pretrain_in(world, options, say=say, resume=resume)
+            run = pretrain_in(world, options, say=say, resume=resume, watch=watch)
         else:
             from rehead.pretrain.adapting.run import adapt_in  # needs more than bases of our own
 
@@ -107,6 +111,7 @@ def pretrain_in(
     texts: Texts | None = None,
     least: int = LEAST,
     advice: str = "",
+    watch: Watch | None = None,
 ) -> Run | None:
     """Pretrain in processes that have been started, and save; give the run, or None in all but the first.
 
@@ -123,13 +128,14 @@ def pretrain_in(
     try:
         prepared = _prepare(options, world, opened, say, least)
         model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+        _warm(options, model, prepared, say)
         phases = make_phases(options, stages, model, prepared)
     except UserError:
         if opened is not None and not resume:
             roll_back(out)
         raise
     _introduce(say, model, prepared, phases, stages, advice)
-    state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say)
+    state = train(phases, options, world, options.out, resume=resume, quiet=options.quiet, say=say, watch=watch)
     _say_if_stopped(say, phases[-1], state)
     run = _make_run(options, world, prepared, phases[-1].objective, state)
     if run is not None:
@@ -144,6 +150,7 @@ def pretrain_in_memory(options: PretrainOptions, texts: Texts, *, say: Say, advi
     world, stages = World(device=find_device(options.device)), stages_of(options)
     prepared = _prepare(options, world, Opened(texts, texts.fingerprint(), known=False), say, least=0)
     model = _model(_config(options, prepared.tokenizer), stages, options.seed)
+    _warm(options, model, prepared, say)
     phases = make_phases(options, stages, model, prepared)
     _introduce(say, model, prepared, phases, stages, advice)
     state = train(phases, options, world, None, quiet=options.quiet, say=say)
@@ -227,6 +234,12 @@ def _model(config: ModelConfig, stages: list[Stage], seed: int) -> Model:
     return Model(config, config.language_model() if with_head else None)
 
 
+def _warm(options: PretrainOptions, model: Model, prepared: Prepared, say: Say) -> None:
+    """Start the embeddings from a brought table, where one is given."""
+    if options.embeddings is not None:
+        say(start_embeddings(model, prepared.tokenizer, options.embeddings, options.seed))
+
+
 def _introduce(
     say: Say, model: Model, prepared: Prepared, phases: list[Phase], stages: list[Stage], advice: str
 ) -> None:
@@ -239,6 +252,8 @@ def _introduce(
         say(f"{little} {advice}".rstrip())
     plans = [f"{each.objective.name} for {each.budget}" for each in phases]
     say(f"training {model.config.learning_part} ({count:,} parameters): {', then '.join(plans)}")
+    if warmed := describe_warm_start(model, stages):
+        say(warmed)
     if model.config.nlayers and not any(spec.trains_layers for spec in specs_of(stages)):
         say(
             f"note: {phases[-1].objective.name} trains none of the layers of this model ({model.config.nlayers}). They "

@@ -45,6 +45,7 @@ class Stream(IntEnum):
     DOCUMENT_STRETCH = 24  # the span of a document that the layers read
     DOCUMENT_CUT = 25  # the span that is used of a very long document
     OUTPUT_TABLE = 26  # the initial output embeddings of the document objective
+    PROJECTION = 29  # the axes that brought vectors of fewer values are projected on
     VALIDATION_DOCUMENTS = 27  # used instead of the seed for the targets of held-out documents
 
     # rehead/pretrain/adapting: bases that others pretrained

@@ -55,6 +55,10 @@ CHECKPOINTS, BEST = "checkpoints", "best"
 LOG_EVERY = 10  # steps between two lines of training metrics
 
 
+Watch = Callable[[Objective, State, float], None]
+"Called after every validation: with the objective, where training is, and the fraction of the phase that is done."
+
+
 @dataclass
 class Phase:
     """One objective with its budget and learning rates."""
@@ -76,11 +80,13 @@ def train(
     quiet: bool = False,
     say: Callable[[str], None] = lambda line: None,
     lines: list[dict[str, Any]] | None = None,
+    watch: Watch | None = None,
 ) -> State:
     """Train phase after phase; afterwards the model has the weights that did best in validation.
 
     `directory` receives `metrics.jsonl` and `checkpoints/`; without one the best weights are kept in memory, and
-    nothing can be resumed. `lines` receives the metrics that this call logs. On SIGINT or SIGTERM, saves a checkpoint
+    nothing can be resumed. `lines` receives the metrics that this call logs; `watch` is called after every validation,
+    in every process, and must leave the model as it is. On SIGINT or SIGTERM, saves a checkpoint
     and raises `Stopped`.
     """
     if directory is None and (resume or world.size > 1 or len(phases) > 1):
@@ -108,12 +114,14 @@ def train(
                 state = dataclasses.replace(
                     State(), step=state.step, tokens=state.tokens, seconds=state.seconds, phase=place, lines=state.lines
                 )
+                phases[place - 1].objective.conclude()
                 if options.shard:  # a module can be spread once: the next phase gets a model of its own
                     phase.objective.use(gather_model(phases[place - 1].objective.model, sharded=True))
                     gather_parameters(phase.objective)
                 phase.objective.adapt_trained_model()
             training = _Training(phase, state, options, world, folder, record, quiet=quiet, stopping=stopping)
             training.lines = [] if lines is None else lines
+            training.watch = watch
             if len(phases) > 1:
                 training.what = f"{phase.objective.name} ({place + 1} of {len(phases)})"
             training.last = place == len(phases) - 1
@@ -153,6 +161,7 @@ class _Training:
         self.saved_best, self.factor = state.best_step, 0.0
         self.validated_at, self.validation_took = state.phase_seconds, 0.0
         self.lines: list[dict[str, Any]] = []
+        self.watch: Watch | None = None
         self.best_tensors: Tensors = {}
         "The best weights so far, where there is no directory to save them in."
 
@@ -352,6 +361,8 @@ class _Training:
             state.best_validated = state.validated
             if self.last:
                 self._keep_best()
+        if self.watch is not None:
+            self.watch(self.objective, state, self._fraction())
         took = time.perf_counter() - began if self.world.is_main else 0.0
         self.validated_at, self.validation_took = state.phase_seconds, self.world.all_reduce([took])[0]
 

@@ -93,6 +93,12 @@ class Objective(nn.Module, ABC):
         Called once, at the start of every phase but the first, on every process's copy.
         """
 
+    def conclude(self) -> None:
+        """Leave the model to the next phase. Does nothing by default.
+
+        Called once, at the end of every phase but the last, on every process's copy.
+        """
+
     @abstractmethod
     def steps_in_epoch(self) -> float:
         """Steps per epoch."""

@@ -387,6 +387,7 @@ def test_several_runs_have_names(files: Path, base: Path) -> None:
     results = load_results(Path("out/results.json"))
     # The two have one shape, so that one scratch stands for both.
     assert [each.key for each in results.methods] == [f"scratch:{base}", f"frozen:{base}", "frozen:twin"]
+    assert results.methods[0].title == "from scratch"
 
 
 @pytest.mark.parametrize(

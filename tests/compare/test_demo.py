@@ -33,7 +33,7 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     pretrain = demo._pretrain
 
     def stopping(asked: PretrainOptions, *, resume: bool) -> None:
-        if asked.out.name == demo.LAB:
+        if asked.out.name == "lab-masked":
             raise KeyboardInterrupt
         pretrain(asked, resume=resume)
 
@@ -46,7 +46,7 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     out, err = capsys.readouterr()
     assert Path("demo/base/model.safetensors").stat().st_mtime_ns == made
     assert out.rstrip().endswith("report: demo/report/report.html")
-    assert [line[:7] for line in err.splitlines() if " of 4: " in line] == [f"{step} of 4:" for step in (1, 2, 3, 4)]
+    assert [line[:7] for line in err.splitlines() if " of 5: " in line] == [f"{step} of 5:" for step in range(1, 6)]
     assert len(read_examples("demo/data/train.csv")) == 1600
     assert len(list(Texts("demo/data/unlabelled.txt"))) == 120
     results = load_results(Path("demo/report/results.json"))
@@ -54,9 +54,16 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
     assert {("scratch", 40), ("pretrained", 40), ("frozen", 20), ("frozen", 40), ("tfidf", 20), ("nbsvm", 40)} <= found
     assert not {("scratch", 20), ("pretrained", 20)} & found
     runs = {(each.kind, Path(each.run).name) for each in results.methods if each.run}
-    assert {("scratch", "lab"), ("pretrained", "lab"), ("frozen", "base"), ("recipe", "base")} <= runs
+    labs = {("scratch", "lab-causal"), ("pretrained", "lab-causal"), ("pretrained", "lab-masked")}
+    assert labs | {("frozen", "base"), ("recipe", "base")} <= runs
+    assert ("scratch", "lab-masked") not in runs, "one network from scratch is the twin of both"
+    scratch = next(each for each in results.methods if each.kind == "scratch" and "lab" in each.key)
+    pairs = {(each.first, Path(each.second.partition(":")[2]).name) for each in results.paired}
+    assert {(scratch.key, "lab-causal"), (scratch.key, "lab-masked")} <= pairs
+    assert ("pretrained:demo/lab-causal", "lab-masked") in pairs
+    assert all(curve.seeds[0][0].epoch == 0 for curve in results.curves), "from before the first step"
     assert {("scratch", "base"), ("pretrained", "base")} <= runs
-    assert not {("frozen", "lab"), ("recipe", "lab")} & runs
+    assert not {(kind, name) for kind in ("frozen", "recipe") for name in demo.LABS} & runs
     assert "none of the test documents is in its pretraining text" in results.guards.leaks.pretraining[0]
     assert results.guards.leaks.unlabelled == 0
     assert results.data.unlabelled == "demo/data/unlabelled.txt (120 documents)"
@@ -69,11 +76,10 @@ def test_without_the_lab_it_compares_the_base_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = TINY.index("--lab-tokens")
-    assert main(["demo", "--out", "demo", *TINY[:place], *TINY[place + 2 :], "--labels", "20"]) == 0
+    assert main(["demo", "--out", "demo", *TINY, "--no-lab", "--labels", "20"]) == 0
     err = capsys.readouterr().err
     assert [line[:7] for line in err.splitlines() if " of 3: " in line] == [f"{step} of 3:" for step in (1, 2, 3)]
-    assert not Path("demo/lab").exists()
+    assert not list(Path("demo").glob("lab*"))
     results = load_results(Path("demo/report/results.json"))
     assert {each.kind for each in results.methods} == {
         "scratch",

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from rehead.compare.plots import band, draw_curves, draw_label_curve, draw_plots
-from rehead.compare.results import Curve, CurvePoint
+from rehead.compare.plots import band, colour_of, draw_curves, draw_label_curve, draw_plots
+from rehead.compare.results import Curve, CurvePoint, Method
 from tests.compare.made_results import COUNTS, REACHED, made_results
 
 
@@ -75,3 +75,16 @@ def test_a_picture_says_nothing_of_when_or_by_what_it_was_drawn() -> None:
         assert not re.search(r"created with|<metadata|dc:date", svg, re.IGNORECASE)
         assert re.search(r'<svg [^>]*viewBox="', svg)
         assert not re.search(r'<svg [^>]*\b(width|height)="', svg)
+
+
+def test_methods_of_one_kind_have_colours_of_their_own() -> None:
+    results = made_results()
+    own = next(each for each in results.methods if each.kind == "pretrained")
+    more = [Method(f"pretrained:{name}", "pretrained", name, "", name) for name in ("a", "b", "c")]
+    results.methods = [own, *more]
+    colours = [colour_of(results, each) for each in results.methods]
+    assert colours[0] == "pretrained"
+    assert len(set(colours)) == 4
+    results.methods = [*made_results().methods, *more]
+    used = {colour_of(results, each) for each in made_results().methods}
+    assert all(colour_of(results, each) not in used - {"pretrained"} for each in more), "no other kind's colour"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from rehead.errors import UserError
 from rehead.finetune.fitted import Fitted
 from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.network import train_network
-from rehead.finetune.options import FitOptions
+from rehead.finetune.options import FitOptions, check_base
 from rehead.finetune.targets import subset, targets
 from rehead.runs.run import Run, load, save
-from rehead.runs.scoring import class_probabilities
+from rehead.runs.scoring import class_probabilities, classifier_head
 from rehead.text.documents import LabelledData
 from rehead.training import loop
 from rehead.training.metrics_log import read
@@ -328,3 +329,36 @@ def test_what_cannot_be_learnt_is_said(make_base: MakeBase) -> None:
         train_network(reviews(20), None, base=base, options=options(layer_decay=2.0))
     with pytest.raises(UserError, match="needs a run with a tokenizer"):
         train_network(reviews(20), None)
+
+
+@pytest.mark.parametrize(
+    ("given", "stated"),
+    [
+        ({}, {"pooling": "last", "causal": True}),
+        ({"pooling": "mean"}, {"pooling": "mean", "causal": True}),
+        ({"attention": "both"}, {"pooling": "last", "causal": False}),
+        ({"pooling": "mean", "attention": "both"}, {"pooling": "mean", "causal": False}),
+    ],
+)
+def test_the_run_states_how_its_layers_read(given: dict[str, Any], stated: dict[str, Any], make_base: MakeBase) -> None:
+    """And what is scored later is scored in that way."""
+    base = make_base("lab")
+    for start in ({"base": base}, {"like": base}):
+        run = train_network(reviews(20), reviews(20, 1), **start, options=options(epochs=1, **given)).run
+        head = run.model.head_config
+        assert head is not None
+        (view,) = head.views
+        assert view.name == "layers"
+        assert {name: view.options[name] for name in stated} == stated
+    text = ["good good film bad"]
+    shown = class_probabilities(run, text)
+    other = {**view.options, "pooling": "mean" if stated["pooling"] == "last" else "last"}
+    read_otherwise = dataclasses.replace(view, options=other)
+    classifier_head(run.model).config = dataclasses.replace(head, views=(read_otherwise,))
+    assert not np.allclose(shown, class_probabilities(run, text), atol=1e-7)
+
+
+def test_how_layers_read_is_not_for_an_encoder() -> None:
+    for given in ({"pooling": "mean"}, {"attention": "causal"}):
+        with pytest.raises(UserError, match="is for layers of rehead's own"):
+            check_base(options(freeze="none", **given), scratch=False, own=False, brought=["encoder:x"])

@@ -57,11 +57,13 @@ def test_two_that_read_documents_find_the_model_as_one_would(corpus: Corpus) -> 
     assert torch.equal(*found)
 
 
-def test_reading_past_layers_that_are_never_the_identity_is_refused(corpus: Corpus) -> None:
-    for objective in ("bag", "bag,masked"):
-        refused = PretrainOptions(texts=["x"], out=Path("unused"), objective=objective, preset="lab")
-        with pytest.raises(UserError, match=r"--objective bag .*--preset lab"):
-            check_pretraining(refused)
+@pytest.mark.parametrize("objective", ["bag", "causal,bag", "bag+causal,causal", "bag+document"])
+def test_past_layers_that_are_not_the_identity_only_a_warm_start_goes(corpus: Corpus, objective: str) -> None:
+    refused = PretrainOptions(texts=["x"], out=Path("unused"), objective=objective, preset="lab")
+    with pytest.raises(UserError, match=r"--preset lab, bag trains the embeddings"):
+        check_pretraining(refused)
+    for allowed in ("bag,causal", "bag:0.9,masked:0.1", "bag,document", "document"):
+        check_pretraining(PretrainOptions(texts=["x"], out=Path("unused"), objective=allowed, preset="lab"))
     assert phases(corpus, "document", "lab")
 
 

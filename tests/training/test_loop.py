@@ -15,7 +15,9 @@ from rehead.pretrain.causal import Causal
 from rehead.pretrain.row_objective import RowObjective
 from rehead.pretrain.run import run_pretraining
 from rehead.training import loop
+from rehead.training.objective import Objective
 from rehead.training.optimizers import Optimizers, clip
+from rehead.training.state import State
 from tests.training.running import SMALL, left, metrics, shaped, small, straight
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -212,3 +214,24 @@ def test_an_objective_takes_the_model_over_once_where_its_phase_begins(
     monkeypatch.setattr(RowObjective, "adapt_trained_model", lambda self: taken.append(self.name))
     run_pretraining(small(text, tmp_path / "run", objective="causal,masked,causal"))
     assert taken == ["masked", "causal"]
+
+
+def test_a_watcher_is_called_at_every_validation_and_changes_nothing(text: Path, tmp_path: Path) -> None:
+    """What it draws from torch's own generator does not reach the run: every step seeds its dropout."""
+    seen: list[tuple[float, int]] = []
+
+    def watch(objective: Objective, state: State, fraction: float) -> None:
+        seen.append((fraction, state.step))
+        torch.rand(3)
+        with objective.model.evaluating():
+            objective.model(torch.zeros(1, 4, dtype=torch.int64))
+
+    with shaped():
+        run_pretraining(small(text, tmp_path / "watched"), watch=watch)
+        run_pretraining(small(text, tmp_path / "alone"))
+    validated = [line["step"] for line in metrics(tmp_path / "watched") if line["kind"] == "valid"]
+    assert [step for _, step in seen] == validated
+    assert seen[0] == (0.0, 0)
+    assert seen[-1][0] == 1
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("watched", "alone"))
+    assert all(torch.equal(each, other[name]) for name, each in one.items())

@@ -14,7 +14,7 @@ ADAPTING = ("masked", "causal", "contrastive")
 # What decides the shape of a base of our own, or needs one.
 OWN = (
     "preset", "tokenizer", "vocab", "lowercase", "nhid", "nlayers", "nhead", "next_sentence",
-    "causal_rows", "optimizer", "compile", "shard",
+    "causal_rows", "embeddings", "optimizer", "compile", "shard",
 )  # fmt: skip
 
 

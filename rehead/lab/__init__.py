@@ -1,0 +1,1 @@
+"""The lab: the five questions of the classic experiment, answered from a live run, in one page."""
