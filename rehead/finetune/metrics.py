@@ -121,7 +121,7 @@ def predicted_labels(probabilities: Numbers, *, multilabel: bool, rule: Decision
 
 def with_top(probabilities: Numbers) -> Numbers:
     """Raise the most probable label of each text to 1, so that it reaches any threshold: (N, K)."""
-    given = probabilities.copy()
+    given: Numbers = probabilities.copy()
     if given.size:
         given[np.arange(len(given)), given.argmax(1)] = 1
     return given
