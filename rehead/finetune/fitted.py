@@ -141,7 +141,9 @@ def calibrate_run(
     rule = tune_rule(shares, truth, metric)
     run.details |= rule.details()
     if rule.at_least_one:
-        notes.append("every example has a label, so every text is given its most probable one: that scores higher")
+        notes.append(
+            "every example has a label, so every text is given its most probable one, also below its threshold"
+        )
     elif rule.thresholds is None and metric == "macro-f1":
         notes.append("thresholds do not raise macro-F1 beyond chance: the most probable class is predicted")
     guess = predicted_labels(shares, multilabel=multilabel, rule=rule)
