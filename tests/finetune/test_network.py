@@ -14,7 +14,7 @@ import torch
 import rehead.disk
 from rehead.errors import UserError
 from rehead.finetune.fitted import Fitted
-from rehead.finetune.metrics import compute_metrics
+from rehead.finetune.metrics import DecisionRule, compute_metrics
 from rehead.finetune.network import train_network
 from rehead.finetune.options import FitOptions, check_base
 from rehead.finetune.targets import subset, targets
@@ -78,13 +78,8 @@ def check_kept(fitted: Fitted, valid: LabelledData) -> None:
     run = fitted.run
     assert run.labels is not None
     shares = class_probabilities(run, valid.texts)
-    thresholds = run.details.get("thresholds")
-    found = compute_metrics(
-        shares,
-        targets(valid, run.labels, multilabel=valid.multilabel),
-        run.labels,
-        None if thresholds is None else np.array(thresholds),
-    )
+    truth = targets(valid, run.labels, multilabel=valid.multilabel)
+    found = compute_metrics(shares, truth, run.labels, DecisionRule.of(run.details))
     assert fitted.valid is not None
     assert found.accuracy == pytest.approx(fitted.valid.accuracy)
     assert found.loss == pytest.approx(fitted.valid.loss, rel=1e-4)
