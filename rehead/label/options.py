@@ -16,7 +16,7 @@ class LabelOptions(ServerOptions, ReadOptions):
     """Label texts in the browser, while a classifier learns from every label; write labels and a classifier."""
 
     GROUP = "other"
-    MOST_USED = ("labels", "out", "multilabel", "blind", "base", "port")
+    MOST_USED = ("labels", "out", "multilabel", "blind", "base")
 
     texts: list[str] = positional(metavar="TEXT")
     "Texts to label: csv, tsv, jsonl, parquet or txt files, folders or globs, or - for standard input."

@@ -51,7 +51,8 @@ def test_thirty_texts_by_keyboard(window: Browser, server: Labelling) -> None:
     assert page.text("said").endswith("Next text.")
     page.wait("document.getElementById('what').textContent.includes(' labelled')")
     assert window.complaints() == []
-    assert all(address.startswith(f"http://127.0.0.1:{server.port}/") for address in window.requests())
+    asked = [address for address in window.requests() if address.startswith(("http", "ws"))]  # not data: and chrome:
+    assert [address for address in asked if not address.startswith(f"http://127.0.0.1:{server.port}/")] == []
 
 
 def test_enter_agrees_with_the_guess(window: Browser, server: Labelling) -> None:

@@ -50,7 +50,7 @@ OTHERS: dict[str, tuple[Any, str]] = {
     "weight_decay": (0.2, "with --weight-decay 0.1, not with --weight-decay 0.2"),
 }
 # Those that are checked in other tests, or cannot be the only one that differs.
-ELSEWHERE = {"base", "texts", "out", "tokenizer", "tokens", "minutes", "causal_rows"}
+ELSEWHERE = {"base", "embeddings", "texts", "out", "tokenizer", "tokens", "minutes", "causal_rows"}
 OF_COLUMNS = {
     "delimiter",
     "label_column",

@@ -76,7 +76,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_from_files_of_the_user_s(page: str, written: list[str], files: Path) -> None:
-    """But for `make`, `pip` and `compare`, which take long; tests/test_docs.py has them understood."""
+    """But for `make`, `pip`, `compare` (long) and `label` (it serves); tests/test_docs.py has them understood."""
     if "how" in page:
         save(trained("causal"), files / "runs" / "language-model")
     commands = [line for block in blocks(page, "sh") for line in block.splitlines()]
@@ -84,7 +84,7 @@ def test_from_files_of_the_user_s(page: str, written: list[str], files: Path) ->
     for words in mine:
         if "--out" in words:  # a page may show two ways to the same classifier
             shutil.rmtree(words[words.index("--out") + 1], ignore_errors=True)
-        assert words[0] == "compare" or main(words) == 0, words
+        assert words[0] in ("compare", "label") or main(words) == 0, words
     assert sorted(each.name for each in (files / "runs").iterdir()) == written
 
 
