@@ -36,5 +36,5 @@ def with_weights(brought: Brought, network: Any) -> Brought:  # noqa: ANN401
     made = tempfile.TemporaryDirectory(prefix="rehead-")
     root = Path(made.name)
     write_network(brought, network, root)
-    source = f"{brought.source}, fine-tuned"
+    source = f"fine-tuned {brought.source}"  # first, since long names are cut
     return Brought(brought.name, root, list_files(root, "encoder"), source, brought.license, holder=made)
