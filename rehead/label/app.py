@@ -24,7 +24,7 @@ JSON = "application/json"
 
 def build(service: LabelService, options: LabelOptions, token: str | None = None) -> Guard:
     """Build the ASGI application."""
-    html, policy = page("rehead.label", style="rehead.use.serve")
+    html, policy = page("rehead.label")
     headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
 
     async def root(request: Request) -> Response:

@@ -1,8 +1,6 @@
 
 "use strict";
 (() => {
-const $ = (id) => document.getElementById(id);
-const show = (id, yes = true) => { $(id).hidden = !yes; };
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 const AHEAD = 2;          // texts that wait behind the one on the screen
 const POLL = 1500;        // milliseconds between two looks at the state
@@ -15,36 +13,14 @@ const WHY = {
   varied: ["varied", "unlike those before"], search: ["found", "found by its words"], class: ["likely", "likely of the class you asked for"],
   review: ["again", "labelled before"],
 };
-const stored = (place, key, value) => {
-  try { if (value === undefined) return place.getItem(key); place.setItem(key, value); } catch { /* storage is disabled */ }
-  return null;
-};
-let token = stored(sessionStorage, "rehead-token") || "";
 let page = stored(sessionStorage, "rehead-page") || "";
 if (!page) { page = Math.random().toString(36).slice(2) + Date.now().toString(36); stored(sessionStorage, "rehead-page", page); }
 let by = stored(localStorage, "rehead-by") || `person-${page.slice(0, 4)}`;
 stored(localStorage, "rehead-by", by);
 
-// Requests. Text never becomes markup: everything is set as textContent.
+// Text never becomes markup: everything is set as textContent.
 
-class RequestError extends Error {
-  constructor(status, message) { super(message); this.status = status; }
-}
-const sentence = (text) => text ? text[0].toUpperCase() + text.slice(1) : "The request failed.";
-async function post(path, body = {}) {
-  const headers = { "Content-Type": "application/json" };
-  if (token) headers.Authorization = `Bearer ${token}`;
-  let response, answer;
-  try {
-    response = await fetch(path, { method: "POST", headers, body: JSON.stringify({ page, by, ...body }), cache: "no-store" });
-    answer = await response.json();
-  } catch {
-    throw new RequestError(0, "The server does not respond. Is it still running?");
-  }
-  if (response.ok) return answer;
-  if (response.status === 401) { show("token-card"); $("token").focus(); }
-  throw new RequestError(response.status, sentence(answer.error));
-}
+const post = (path, body = {}) => request(path, { page, by, ...body });
 function make(kind, values = {}, ...children) {
   const element = document.createElement(kind);
   for (const [name, value] of Object.entries(values)) {
@@ -680,13 +656,7 @@ for (const [place, name] of TABS.entries()) {
     select(next); $(`tab-${next}`).focus(); event.preventDefault();
   });
 }
-$("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  token = $("token").value.trim();
-  stored(sessionStorage, "rehead-token", token);
-  show("token-card", false); banner("");
-  begin();
-});
+onToken(() => { banner(""); begin(); });
 async function begin() {
   try {
     await look();

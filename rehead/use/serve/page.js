@@ -1,8 +1,6 @@
 
 "use strict";
 (() => {
-const $ = (id) => document.getElementById(id);
-const show = (id, yes = true) => { $(id).hidden = !yes; };
 const percent = (share) => share > 0.9995 && share < 1 ? "99.9 %" : `${(100 * share).toFixed(1)} %`;
 const DEBOUNCE = 160;     // milliseconds after the last key before a request is sent
 const MAX_BARS = 8;       // labels shown before "show all"
@@ -10,34 +8,9 @@ const MAX_WORDS = 8;      // words in the list
 const MIN_SCALE = 0.3;    // the smallest weight (in log-odds) shown in the strongest colour
 const MAX_ROW = 4e6;      // characters in one row of a file
 let about = null;
-let token = "";
-try { token = sessionStorage.getItem("rehead-token") || ""; } catch { /* storage is disabled */ }
 
-// Requests to the server. Text never becomes markup: everything is set as textContent.
+// Text never becomes markup: everything is set as textContent.
 
-class RequestError extends Error {
-  constructor(status, message, retryAfter) { super(message); this.status = status; this.retryAfter = retryAfter; }
-}
-async function request(path, body, signal) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const options = { headers, signal, cache: "no-store" };
-  if (body !== undefined) {
-    headers["Content-Type"] = "application/json";
-    Object.assign(options, { method: "POST", body: JSON.stringify(body) });
-  }
-  let response, answer;
-  try {
-    response = await fetch(path, options);
-    answer = await response.json();
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new RequestError(0, "The server does not respond. Is it still running?");
-  }
-  if (response.ok) return answer;
-  if (response.status === 401) { show("token-card"); $("token").focus(); }
-  throw new RequestError(response.status, sentence(answer.error), Number(response.headers.get("Retry-After")) || 1);
-}
-const sentence = (text) => text ? text[0].toUpperCase() + text.slice(1) : "The request failed.";
 const wellFormed = (text) => text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, "\uFFFD");
 function showError(id, error) {
   show(id, Boolean(error));
@@ -672,7 +645,6 @@ async function start() {
     if (error.status !== 401) $("what").textContent = error.message;
     return;
   }
-  show("token-card", false);
   document.title = `${about.name} · rehead`;
   $("name").textContent = about.name;
   $("version").textContent = `rehead ${about.version}`;
@@ -696,12 +668,7 @@ async function start() {
   else if (about.can.includes("classify")) $("text").focus({ preventScroll: true });
 }
 
-$("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  token = $("token").value.trim();
-  try { sessionStorage.setItem("rehead-token", token); } catch { /* storage is disabled: the token is asked for again */ }
-  start();
-});
+onToken(start);
 $("text").addEventListener("input", onInput);
 $("clear").addEventListener("click", () => { $("text").value = ""; onInput(); $("text").focus(); });
 $("more-bars").addEventListener("click", () => { allBars = !allBars; classify(lastText); });
