@@ -86,21 +86,14 @@ def compare(
 
 def write_report(results: Results, out: Path, *, quiet: bool = False) -> None:
     """Write `report.html`, then `results.json`, whose presence marks a comparison as complete."""
-    from rehead.compare.page import render
+    from rehead.compare.page import render, write_page
     from rehead.compare.plots import draw_plots
     from rehead.compare.results import to_json
-    from rehead.disk import atomic_file, write_json
 
-    plots: dict[str, str] = {}
-    try:
-        plots = draw_plots(results)
-    except UserError as error:  # without matplotlib the report has tables only
-        if not quiet:
-            print(f"note: the report has no plots: {error}", file=sys.stderr)
-    with atomic_file(out / "report.html") as partial:
-        partial.write_text(render(results, plots), encoding="utf-8", errors="replace")
-    with atomic_file(out / "results.json") as partial:
-        write_json(partial, to_json(results))
+    page, facts = out / "report.html", out / "results.json"
+    write_page(
+        page, facts, lambda: draw_plots(results), lambda plots: render(results, plots), to_json(results), quiet=quiet
+    )
 
 
 def print_table(results: Results) -> None:

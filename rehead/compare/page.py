@@ -6,7 +6,8 @@ dark mode, and is readable on a phone: wide tables scroll in their own frame. Al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from html import escape as escape_html
 from pathlib import Path
 from string import Template
@@ -15,8 +16,13 @@ from rehead.compare.answer import confidence_interval, p_value, percent, points,
 from rehead.compare.plots import colour_of
 from rehead.compare.results import Control, Method, Mistake, Reach, Results, Score
 from rehead.compare.statistics import Interval, Summary
+from rehead.disk import atomic_file, write_json
+from rehead.errors import UserError
 from rehead.progress import duration
 from rehead.text.documents import location
+
+Fill = Callable[[dict[str, str]], str]
+"Makes a page, given its plots as SVG by name."
 
 TEMPLATE = Path(__file__).with_name("report.html")
 SHOWN_CHARACTERS = 420  # of a misclassified text
@@ -25,6 +31,25 @@ SHOWN_CHARACTERS = 420  # of a misclassified text
 def escape(text: str) -> str:
     """Escape text for HTML, with a no-break space before %."""
     return escape_html(text).replace(" %", "&nbsp;%")
+
+
+def write_page(
+    page: Path, facts: Path, draw: Callable[[], dict[str, str]], fill: Fill, data: object, *, quiet: bool
+) -> None:
+    """Write a page with its plots, or without where matplotlib is missing; then the facts it is made of.
+
+    These come last: their presence marks the output as complete.
+    """
+    plots: dict[str, str] = {}
+    try:
+        plots = draw()
+    except UserError as error:
+        if not quiet:
+            print(f"note: {page.name} has no plots: {error}", file=sys.stderr)
+    with atomic_file(page) as partial:
+        partial.write_text(fill(plots), encoding="utf-8", errors="replace")
+    with atomic_file(facts) as partial:
+        write_json(partial, data)
 
 
 def render(results: Results, plots: dict[str, str]) -> str:

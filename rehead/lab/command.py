@@ -14,10 +14,9 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehead.disk import atomic_file, check_overwrite, read_checksummed_json, write_checksummed_json, write_json
+from rehead.disk import atomic_file, check_overwrite, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.lab.options import LabOptions, check_lab
 from rehead.options import read_options
@@ -91,7 +90,10 @@ def run_lab(options: LabOptions, command_line: str) -> LabFacts:
     plan, notes = _plan(options, texts, clock)
     results = _compare(options, texts, plan, command_line, clock)
     clock.say("look inside, and write the page")
+    from rehead.compare.page import write_page
     from rehead.lab.facts import FORMAT, LabFacts
+    from rehead.lab.page import render
+    from rehead.lab.plots import draw_plots
     from rehead.lab.pretraining import describe_pretraining
     from rehead.lab.structure import count_parameters, measure_causality, read_attention, replace_the_head
 
@@ -118,25 +120,10 @@ def run_lab(options: LabOptions, command_line: str) -> LabFacts:
         seconds=clock.spent(),
         command=command_line,
     )
-    write_page(facts, options.out, quiet=options.quiet)
+    page, kept = options.out / PAGE, options.out / FACTS
+    data = dataclasses.asdict(facts)
+    write_page(page, kept, lambda: draw_plots(facts), lambda plots: render(facts, plots), data, quiet=options.quiet)
     return facts
-
-
-def write_page(facts: LabFacts, out: Path, *, quiet: bool = False) -> None:
-    """Write `lab.html`, then `lab.json`, whose presence marks a lab as complete."""
-    from rehead.lab.page import render
-    from rehead.lab.plots import draw_plots
-
-    plots: dict[str, str] = {}
-    try:
-        plots = draw_plots(facts)
-    except UserError as error:  # without matplotlib the page has tables only
-        if not quiet:
-            print(f"note: the page has no curves: {error}", file=sys.stderr)
-    with atomic_file(out / PAGE) as partial:
-        partial.write_text(render(facts, plots), encoding="utf-8", errors="replace")
-    with atomic_file(out / FACTS) as partial:
-        write_json(partial, dataclasses.asdict(facts))
 
 
 class _Clock:
