@@ -11,6 +11,7 @@ The data is written as ordinary files, so that each step can be repeated by hand
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,6 +113,8 @@ def _demo(options: DemoOptions, command_line: str) -> int:
     _check(options, [base, *labs.values()], comparison)
     if not options.resume:
         check_overwrite(options.out, (DATA, BASE, *LABS, REPORT) if options.overwrite else None)
+        for name in (REPORT, *LABS, BASE):  # or --resume would take them for what this demo has made
+            shutil.rmtree(options.out / name, ignore_errors=True)
     from rehead.compare.command import compare, print_table
 
     say = _step_printer(options, steps=3 + len(labs))

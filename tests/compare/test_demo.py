@@ -72,6 +72,23 @@ def test_from_reviews_to_report_and_on_after_an_interruption(
 
 
 @needs_reviews
+def test_an_interrupted_demo_leaves_nothing_of_the_one_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or --resume would take it for its own."""
+
+    def stopping(asked: PretrainOptions, *, resume: bool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "_pretrain", stopping)
+    for name in (demo.BASE, *demo.LABS, demo.REPORT):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
+    assert main(["demo", "--out", str(tmp_path), "--overwrite", "--quiet", *TINY]) == 130
+    assert sorted(each.name for each in tmp_path.iterdir()) == [demo.DATA]
+
+
+@needs_reviews
 def test_without_the_lab_it_compares_the_base_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
