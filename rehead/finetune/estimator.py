@@ -193,13 +193,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         if run.labels is None:
             raise UserError(f"{path} is not a classifier: it has no labels. Make one with fit and save.")
         kept = run.details.get(KEPT, {})
-        made = _upgrade_params(kept.get("params", {}) if isinstance(kept, dict) else {})
+        classes = _restore_classes(kept, run.labels, path)
+        made = _upgrade_params(_kept_params(kept, path))
         known = cls._get_param_names()
         loaded = cls(**{name: value for name, value in made.items() if name in known and name != "base"})
         empty = run.model.config.empty and not run.model.brought
         pretrains = empty or (bool(kept) and PRETRAINING in run.details)
         loaded.base = made.get("base") or (None if pretrains else str(path))
-        loaded.classes_ = _restore_classes(kept, run.labels, path)
+        loaded.classes_ = classes
         loaded.run_, loaded.notes_, loaded.curve_ = run, [], []
         return loaded
 
@@ -363,6 +364,14 @@ def _restore_classes(kept: object, names: list[str], path: str | Path) -> NDArra
     if found.dtype.kind not in KINDS or found.shape != (len(names),):
         raise DamagedError(f"{path}: details: {KEPT} is {short_repr(kept)}. Expected classes for {len(names)} labels.")
     return found
+
+
+def _kept_params(kept: object, path: str | Path) -> dict[str, Any]:
+    """The parameters that a saved classifier was made with; none, if `rehead finetune` made it."""
+    params = kept.get("params", {}) if isinstance(kept, dict) else {}
+    if not isinstance(params, dict):
+        raise DamagedError(f"{path}: details: {KEPT}: params is {short_repr(params)}. Expected an object.")
+    return params
 
 
 def _upgrade_params(made: dict[str, Any]) -> dict[str, Any]:

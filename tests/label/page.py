@@ -19,6 +19,7 @@ class LabelPage:
         self, window: Browser, port: int, *, width: int = 1200, phone: bool = False, ready: bool = True
     ) -> None:
         self.window, self.port = window, port
+        window.open("about:blank")  # the page before may still be asking a server that has ended
         window.requests()
         window.complaints()
         window.resize(width, 844, phone=phone)
