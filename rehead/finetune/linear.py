@@ -28,7 +28,7 @@ import numpy as np
 
 from rehead.finetune.examples import Examples
 from rehead.finetune.naive_bayes import uneven_scale
-from rehead.finetune.ridge import BIAS, Block, fit_dual, fit_hinge, fit_primal
+from rehead.finetune.ridge import BIAS, Block, fit_dual, fit_hinge, fit_hinge_dual, fit_primal
 from rehead.finetune.softmax import fit_softmax
 from rehead.finetune.targets import balanced_weights
 from rehead.views.view import DenseView, View
@@ -44,6 +44,9 @@ Settings = Mapping[str, float]
 squared hinge loss, log loss), and the weight of each view by its name (none: not used)."""
 
 DUAL = 3_000  # examples up to which the kernel is used
+HINGE_DUAL = (
+    300  # the same for hinge loss, of which each class has a kernel of its own: a third of the time up to there
+)
 RAREST = 0.5  # documents that a class without examples is thought to have
 
 
@@ -115,18 +118,20 @@ def kernel(view: View, features: Any, power: float) -> Floats:  # noqa: ANN401 (
 
 def fit(examples: Examples, settings: Settings) -> LinearClassifier:
     """Fit a classifier with these settings: by squared error, by log loss, or by squared hinge loss."""
+    alpha, weights, no_prior = settings["alpha"], example_weights(examples), np.zeros(examples.classes)
     if settings.get("softmax"):
         scaled = _Scaled(examples, settings)
-        inner = np.sum([_products(each) for each in scaled.blocks], axis=0)
-        weights = example_weights(examples)
-        coefficients = fit_softmax(inner, examples.truth, examples.classes, settings["alpha"], weights)
-        return scaled.from_dual(coefficients, np.zeros(examples.classes))
+        coefficients = fit_softmax(scaled.kernel(), examples.truth, examples.classes, alpha, weights)
+        return scaled.from_dual(coefficients, no_prior)
     if not settings.get("hinge"):
         targets, prior = regression_targets(examples.truth, examples.classes, balanced=examples.balanced)
-        return fit_targets(examples, settings, targets, prior, example_weights(examples))
+        return fit_targets(examples, settings, targets, prior, weights)
     scaled = _Scaled(examples, settings)
-    solved, bias = fit_hinge(scaled.blocks, class_table(examples), settings["alpha"], example_weights(examples))
-    return scaled.classifier(solved, bias, np.zeros(examples.classes))
+    if len(examples) <= HINGE_DUAL:
+        coefficients = fit_hinge_dual(scaled.kernel(), class_table(examples), alpha, weights)
+        return scaled.from_dual(coefficients, no_prior)
+    solved, bias = fit_hinge(scaled.blocks, class_table(examples), alpha, weights)
+    return scaled.classifier(solved, bias, no_prior)
 
 
 def fit_targets(
@@ -140,7 +145,7 @@ def fit_targets(
     scaled = _Scaled(examples, settings)
     blocks, alpha = scaled.blocks, settings["alpha"]
     if len(targets) <= DUAL and (weights is None or (weights.ndim == 1 and weights.all())):
-        coefficients = fit_dual(np.sum([_products(each) for each in blocks], axis=0), targets, alpha, weights)
+        coefficients = fit_dual(scaled.kernel(), targets, alpha, weights)
         return scaled.from_dual(coefficients, prior)
     return scaled.classifier(*fit_primal(blocks, targets, alpha, weights), prior)
 
@@ -169,6 +174,11 @@ class _Scaled:
                 self.columns[view.name] = columns
                 self.undo.append(scale)
                 self.blocks.append(some.multiply(scale).tocsr())
+
+    def kernel(self) -> Floats:
+        """Inner products of the examples: (N, N)."""
+        found: Floats = np.sum([_products(each) for each in self.blocks], axis=0).astype(np.float64)
+        return found
 
     def from_dual(self, coefficients: Floats, prior: Floats) -> LinearClassifier:
         """Make a classifier of the coefficient of every document, (N, K)."""

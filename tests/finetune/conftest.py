@@ -12,6 +12,7 @@ import torch
 import rehead.finetune.run
 import rehead.pretrain.run
 import rehead.runs.run
+from rehead.finetune.candidates import linear
 from rehead.model.config import preset
 from rehead.model.model import Model
 from rehead.runs.run import Run
@@ -61,6 +62,13 @@ def quick_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rehead.finetune.candidates.linear.POWERS", (1.0, 2.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ALPHAS", (0.1, 1.0, 10.0))
     monkeypatch.setattr("rehead.finetune.candidates.linear.ROUNDS", 1)
+
+
+@pytest.fixture
+def through_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have documents read through the layers of a base, whatever the folds say."""
+    plain = linear.search_views
+    monkeypatch.setattr(linear, "search_views", lambda task, _, **rest: plain(task, "layers", **rest))
 
 
 @pytest.fixture

@@ -236,15 +236,16 @@ def test_the_estimator(tmp_path: Path) -> None:
         TextClassifier([3]).fit(data.texts, labels)
 
 
+@pytest.mark.usefixtures("through_layers")
 def test_the_network_is_tuned_beside_brought_views(
     make_base: MakeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rehead.finetune.candidates.network.MIN_EXAMPLES", 30)
     monkeypatch.setattr("rehead.finetune.selection.is_better", lambda *_, **__: True)
-    base = combine([make_base(), bring(make_knowing(tmp_path / "good.vec", noise=0.01))])
+    base = combine([make_base("small", learnt=True), bring(make_knowing(tmp_path / "good.vec", noise=0.01))])
     fitted = fit_classifier(reviews(40), None, base=base, options=FitOptions(epochs=1))
     assert fitted.run.details["freeze"] == "none"
-    assert "bag" in views_of(fitted.run)
+    assert "layers" in views_of(fitted.run)
     loaded = load(save(fitted.run, tmp_path / "run"))
     np.testing.assert_allclose(
         class_logits(loaded, ["a great film"]), class_logits(fitted.run, ["a great film"]), atol=1e-5

@@ -428,7 +428,7 @@ def test_what_is_loaded(quick: TextClassifier, base: Run, tmp_path: Path) -> Non
         run = load(tmp_path / "plain")
         run.details["estimator"] = odd
         save(run, tmp_path / str(number))
-        with pytest.raises(DamagedError, match="estimator(: params)? is"):
+        with pytest.raises(DamagedError, match=r"estimator(: params)? is"):
             TextClassifier.load(tmp_path / str(number))
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.linear_model import Ridge
+from sklearn.svm import LinearSVC
 
 from rehead.finetune import ridge
-from rehead.finetune.ridge import BIAS, fit_dual, fit_primal, out_of_fold
+from rehead.finetune.ridge import BIAS, fit_dual, fit_hinge, fit_hinge_dual, fit_primal, out_of_fold
 
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True])
 SHAPES = pytest.mark.parametrize(("documents", "columns"), [(30, 8), (12, 40)], ids=str)
@@ -72,6 +73,43 @@ def test_conjugate_gradients_give_the_weights_of_ridge(documents: int, columns: 
     (found,), given = fit_primal([features], targets, 1.0, weights, 300)
     np.testing.assert_allclose(found, expected, atol=1e-4)
     np.testing.assert_allclose(given, bias, atol=1e-4)
+
+
+def hinge_reference(features: np.ndarray, yes: np.ndarray, alpha: float, weights: Any) -> tuple[np.ndarray, float]:
+    """Weights (W,) and bias of one class against the rest, by liblinear."""
+    model = LinearSVC(C=1 / (2 * alpha), intercept_scaling=BIAS**0.5, tol=1e-10, max_iter=1_000_000)
+    model.fit(features, yes, sample_weight=weights)
+    return model.coef_[0], float(model.intercept_[0])
+
+
+@WEIGHTED
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("way", ["kernel", "conjugate gradients"])
+def test_hinge_loss_gives_the_weights_of_liblinear(
+    way: str, classes: int, weighted: bool, exact: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ridge, "NEWTON_ITERATIONS", 100)
+    features, scores, some = problem(40, 12, classes)
+    truth = np.eye(classes)[(scores + features[:, :classes]).argmax(1)]
+    weights, alpha = some if weighted else None, 0.5
+    if way == "kernel":
+        coefficients = fit_hinge_dual(features @ features.T, truth, alpha, weights)
+        found, bias = features.T @ coefficients, BIAS * coefficients.sum(0)
+    else:
+        [found], bias = fit_hinge([features], truth, alpha, weights)
+    for each in range(classes):
+        expected, constant = hinge_reference(features, truth[:, each] > 0, alpha, weights)
+        np.testing.assert_allclose(found[:, each], expected, atol=2e-4)
+        np.testing.assert_allclose(bias[each], constant, atol=2e-4)
+
+
+def test_a_class_that_every_document_has_or_none_is_fitted_by_hinge_loss() -> None:
+    features, _, _ = problem(20, 5)
+    truth = np.column_stack((np.ones(20), np.zeros(20), np.arange(20) % 2))
+    scores = features @ features.T @ (coefficients := fit_hinge_dual(features @ features.T, truth, 1.0))
+    scores += BIAS * coefficients.sum(0)
+    assert (scores[:, 0] > 0.5).all()
+    assert (scores[:, 1] < -0.5).all()
 
 
 @pytest.mark.usefixtures("exact")

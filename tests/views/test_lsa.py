@@ -22,8 +22,10 @@ DECAYING = (
     np.linalg.qr(CHANCE.randn(80, 40))[0] * 0.8 ** np.arange(40) @ np.linalg.qr(CHANCE.randn(60, 40))[0].T
 )  # singular values 1, 0.8, 0.64, …
 SPARSE = CHANCE.randn(80, 60) * (CHANCE.rand(80, 60) < 0.1)
+EITHER_WAY = pytest.mark.parametrize("few", [0, 100], ids=["by iteration", "exactly"])
 
 
+@EITHER_WAY
 @pytest.mark.parametrize(
     ("matrix", "width", "rank"),
     [
@@ -37,7 +39,10 @@ SPARSE = CHANCE.randn(80, 60) * (CHANCE.rand(80, 60) < 0.1)
         (np.diag([3.0, 2, 1, 0]), 1, 1),
     ],
 )
-def test_directions_and_singular_values_are_those_of_numpy(matrix: np.ndarray, width: int, rank: int) -> None:
+def test_directions_and_singular_values_are_those_of_numpy(
+    matrix: np.ndarray, width: int, rank: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lsa, "FEW", few)
     found = principal_directions(sparse.csr_matrix(matrix.astype(np.float32)), width).astype(np.float64)
     _, values, right = np.linalg.svd(matrix)
     assert found.shape == (matrix.shape[1], width)
@@ -50,8 +55,12 @@ def test_directions_and_singular_values_are_those_of_numpy(matrix: np.ndarray, w
     assert np.abs(rest).max(initial=0) < 1.01
 
 
+@EITHER_WAY
 @pytest.mark.parametrize("shape", [(5, 6), (1, 1)])
-def test_documents_without_anything_have_no_direction(shape: tuple[int, int]) -> None:
+def test_documents_without_anything_have_no_direction(
+    shape: tuple[int, int], few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lsa, "FEW", few)
     found = principal_directions(sparse.csr_matrix(shape, dtype=np.float32), 1)
     np.testing.assert_array_equal(found, np.zeros((shape[1], 1)))
 

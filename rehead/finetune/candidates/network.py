@@ -1,7 +1,8 @@
 """Fine-tuning the whole network by gradient, from the best linear classifier on; from a few hundred labels up.
 
 The head starts as the linear classifier on the base's vectors alone; what the other views score is added to what comes
-out, with the weight that held-out examples prefer.
+out, with the weight that held-out examples prefer. Only where the base has layers: tables of n-gram vectors alone gain
+nothing by it, for half of the time of a fit (docs/experiments/any-text.md).
 """
 
 from __future__ import annotations
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MIN_EXAMPLES = 200  # with fewer, fine-tuning never helped
-MANY_EXAMPLES = 3_000
-BAG_EPOCHS = 4.0  # by default, where no layer is trained
 BESIDE_SHARES = (1.0, 0.5, 0.0)  # of the other views' weight beside the frozen network, beside the fine-tuned one
-BAG_FOLDS, LAYERS_FOLDS = 2, 1  # to judge by: training layers is expensive
 
 
 def propose(task: Task, best: Candidate | None) -> Candidate | str:
@@ -45,22 +43,21 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     frozen, examples = best, best.examples
     if task.base.model.config.empty:
         return "there is no base of its own to fine-tune"
-    layers = "layers" in examples.features
-    if not layers and len(task.train) > MANY_EXAMPLES:
-        return f"without layers it gains nothing with more than {MANY_EXAMPLES:,} examples"
+    if "layers" not in examples.features:
+        return "documents are not read through layers"
     tuned, beside = (np.full(frozen.logits.shape, np.nan) for _ in range(2))
-    for inside, outside in task.folds[: LAYERS_FOLDS if layers else BAG_FOLDS]:
-        part = examples.take(inside)
-        run = _train(task, frozen, part, subset(task.train, inside), layers=layers)
-        tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
-        beside[outside] = _beside(frozen.fit(part), examples.take(outside))
+    inside, outside = task.folds[0]  # one fold to judge by: training layers is expensive
+    part = examples.take(inside)
+    run = _train(task, frozen, part, subset(task.train, inside))
+    tuned[outside] = class_logits(run, [task.train.texts[int(each)] for each in outside])
+    beside[outside] = _beside(frozen.fit(part), examples.take(outside))
     shares = BESIDE_SHARES if np.nansum(beside**2) else (0.0,)
     logits = {share: tuned + share * beside for share in shares}
     balanced = task.balanced_loss
     share = min(shares, key=lambda each: calibrated_losses(logits[each], task.truth, balanced=balanced).mean())
 
     def build() -> Run:
-        run = _train(task, frozen, examples, task.train, layers=layers)
+        run = _train(task, frozen, examples, task.train)
         if share:
             _add_other_views(run, frozen.build(), share)
         return run
@@ -69,16 +66,13 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     return dataclasses.replace(frozen, name=name, logits=logits[share], build=build, frozen=False)
 
 
-def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData, *, layers: bool) -> Run:
+def _train(task: Task, frozen: Candidate, examples: Examples, train: LabelledData) -> Run:
     """Fine-tune on all of these examples, from the linear classifier on directions alone."""
     alone = next(view.name for view in examples.views if view.name in NEURAL)
     settings = {name: frozen.settings[0].get(name, 0.0) for name in ("power", "alpha", "temperature", *LOSSES)}
     linear = fit_average(examples, [{**settings, alone: 1.0}])
     start = build_linear(task.base, examples, linear, train)
-    epochs = task.options.epochs
-    if epochs is None and not layers:
-        epochs = BAG_EPOCHS
-    options = dataclasses.replace(task.options, freeze=None, epochs=epochs)
+    options = dataclasses.replace(task.options, freeze=None)
     return train_network(train, None, base=start, options=options, keep_head=True, whole=True).run
 
 

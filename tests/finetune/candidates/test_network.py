@@ -38,14 +38,15 @@ def decide(monkeypatch: pytest.MonkeyPatch, helps: bool) -> None:
     monkeypatch.setattr(selection, "is_better", lambda *_, **__: helps)
 
 
-@pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
+@pytest.fixture
+def base(make_base: MakeBase, through_layers: None) -> Run:
+    return make_base("small", learnt=True)
+
+
 def test_fine_tuning_is_tried_from_enough_examples_on(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool, tmp_path: Path
+    base: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if learnt:  # have the layers read, whatever the folds say
-        plain = linear.search_views
-        monkeypatch.setattr(linear, "search_views", lambda task, _, **rest: plain(task, "layers", **rest))
-    base, data, options = make_base(name, learnt=learnt), reviews(40), FitOptions(epochs=2)
+    data, options = reviews(40), FitOptions(epochs=2)
     before = copy.deepcopy(base.model.state_dict())
     task = Task.make(subset(data, range(38)), base, options, None)
     assert "40" in str(network.propose(task, linear.propose(task, None)))
@@ -65,15 +66,15 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
         else:
             assert torch.equal(moved, before["base.embedding.weight"]) is not helps
         assert fitted.run.model.config.nlayers == (2 if "layers" in reads else 0)
-        assert not helps or reads[0] == ("layers" if learnt else "bag")  # the frozen one may do with words
+        assert not helps or reads[0] == "layers"  # the frozen one may do with words
         for key, tensor in before.items():
             assert torch.equal(base.model.state_dict()[key], tensor), key
     new = reviews(60, 1)
     assert (class_logits(fitted.run, new.texts).argmax(1) == np.arange(60) % 2).mean() > 0.75
-    # It is tried on two folds, where layers read on one, and compared with what the same examples were given before.
+    # It is tried on one fold, and compared with what the same examples were given before.
     task = Task.make(data, base, options, None)
     frozen = linear.propose(task, None)
-    held_out = np.concatenate([outside for _, outside in task.folds[: 1 if learnt else 2]])
+    _, held_out = task.folds[0]
     assert fitted.run.details["calibration"]["documents"] == step["examples"] == len(held_out)
     assert step["before"] == pytest.approx((frozen.logits.argmax(1) == task.truth)[held_out].mean())
     note = next(each for each in fitted.notes if each.startswith("fine-tuned network"))
@@ -84,9 +85,15 @@ def test_fine_tuning_is_tried_from_enough_examples_on(
     np.testing.assert_array_equal(class_logits(load(tmp_path / "run"), data.texts), expected)
 
 
-def test_other_views_stand_beside_a_fine_tuned_network(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_without_layers_stay_frozen(make_base: MakeBase) -> None:
+    fitted = fit_classifier(reviews(40), None, base=make_base(), options=FitOptions(epochs=1))
+    assert [each["name"] for each in fitted.run.details["candidates"]] == ["frozen base, linear head"]
+    assert "not used: --epochs: fine-tuning was not tried (documents are not read through layers)" in fitted.notes
+
+
+def test_other_views_stand_beside_a_fine_tuned_network(base: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(monkeypatch, True)
-    base, data, options = make_base(), reviews(40), FitOptions(epochs=1)
+    data, options = reviews(40), FitOptions(epochs=1)
     frozen = linear.propose(Task.make(data, base, options, None), None)
     fitted = frozen.fit(frozen.examples)
     names = [name for name in ("words", "characters", "lsa") if fitted.weights[name].any()]
@@ -96,19 +103,19 @@ def test_other_views_stand_beside_a_fine_tuned_network(make_base: MakeBase, monk
     monkeypatch.setattr(network, "BESIDE_SHARES", (0.5,))
     run = fit_classifier(data, None, base=base, options=options).run
     assert isinstance(run.model.head_config, Classifier)
-    assert [each.name for each in run.model.head_config.views] == ["bag", *names]
+    assert [each.name for each in run.model.head_config.views] == ["layers", *names]
     monkeypatch.setattr(network, "BESIDE_SHARES", (0.0,))
     bare = fit_classifier(data, None, base=base, options=options).run
     assert isinstance(bare.model.head_config, Classifier)
-    assert [each.name for each in bare.model.head_config.views] == ["bag"]
+    assert [each.name for each in bare.model.head_config.views] == ["layers"]
     hot, cold = (each.details["calibration"]["temperature"] for each in (run, bare))
     expected = class_logits(bare, data.texts) * cold + 0.5 * beside
     np.testing.assert_allclose(class_logits(run, data.texts) * hot, expected, atol=1e-3)
 
 
-def test_how_much_other_views_count_is_chosen_by_loss(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each fold's network, and the other views of the frozen classifier fitted to the same examples."""
-    task = Task.make(misleading(reviews(60)), make_base(), FitOptions(epochs=1), None)
+def test_how_much_other_views_count_is_chosen_by_loss(base: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network of the first fold, and the other views of the frozen classifier fitted to the same examples."""
+    task = Task.make(misleading(reviews(60)), base, FitOptions(epochs=1), None)
     frozen = linear.propose(task, None)
 
     def proposed() -> Candidate:
@@ -123,16 +130,14 @@ def test_how_much_other_views_count_is_chosen_by_loss(make_base: MakeBase, monke
     losses = {share: calibrated_losses(each, task.truth).mean() for share, each in alone.items()}
     lowest = min(losses, key=lambda each: losses[each])
     np.testing.assert_allclose(chosen.logits, alone[lowest], atol=1e-5)
-    inside, outside = task.folds[1]
+    inside, outside = task.folds[0]
     part, rest = frozen.fit(frozen.examples.take(inside)), frozen.examples.take(outside)
-    beside = part.scores(rest) - part.view_scores(rest, "bag") - part.bias
+    beside = part.scores(rest) - part.view_scores(rest, "layers") - part.bias
     np.testing.assert_allclose(alone[1.0][outside] - alone[0.0][outside], beside, atol=1e-4)
     assert not chosen.frozen
 
 
-def test_the_network_starts_as_the_linear_classifier_on_its_vectors(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_network_starts_as_the_linear_classifier_on_its_vectors(base: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the settings of the best, whatever views that reads."""
     started: list[Run] = []
     plain = network.train_network
@@ -142,39 +147,36 @@ def test_the_network_starts_as_the_linear_classifier_on_its_vectors(
         return plain(*given, **rest)
 
     monkeypatch.setattr(network, "train_network", remember)
-    task = Task.make(reviews(40), make_base(), FitOptions(epochs=1), None)
+    task = Task.make(reviews(40), base, FitOptions(epochs=1), None)
     frozen = linear.propose(task, None)
     network.propose(task, frozen)
     settings = {name: frozen.settings[0][name] for name in ("power", "alpha", "temperature")}
     inside, outside = task.folds[0]
-    expected = fit(frozen.examples.take(inside), {**settings, "bag": 1.0}).scores(frozen.examples.take(outside))
+    expected = fit(frozen.examples.take(inside), {**settings, "layers": 1.0}).scores(frozen.examples.take(outside))
     texts = [task.train.texts[int(each)] for each in outside]
     np.testing.assert_allclose(class_logits(started[0], texts), expected, atol=1e-4)
 
 
-def test_it_is_not_tried_beside_self_training_or_without_folds(make_base: MakeBase) -> None:
-    task = Task.make(reviews(40), make_base(), FitOptions(), None)
+def test_it_is_not_tried_beside_self_training_or_without_folds(base: Run) -> None:
+    task = Task.make(reviews(40), base, FitOptions(), None)
     best = linear.propose(task, None)
     assert isinstance(network.propose(task, dataclasses.replace(best, name="self-training")), str)
     assert isinstance(network.propose(dataclasses.replace(task, folds=[]), best), str)
     assert isinstance(network.propose(task, None), str)
 
 
-def test_a_rare_class_does_not_stop_the_folds(make_base: MakeBase) -> None:
+def test_a_rare_class_does_not_stop_the_folds(base: Run) -> None:
     """Of two examples a fold leaves one inside."""
     three = reviews(66, names=("bad", "good", "so"))
     data = subset(three, [each for each in range(66) if three.labels[each] != ("so",) or each < 6])
-    fitted = fit_classifier(data, None, base=make_base(), options=FitOptions(epochs=1))
+    fitted = fit_classifier(data, None, base=base, options=FitOptions(epochs=1))
     assert len(fitted.run.details["candidates"]) == 2
 
 
-@pytest.mark.parametrize(("name", "learnt"), [("bag", False), ("small", True)], ids=str)
-def test_how_long_documents_are_read_is_stated(
-    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch, name: str, learnt: bool
-) -> None:
+def test_how_long_documents_are_read_is_stated(base: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     decide(monkeypatch, True)
     options: Any = FitOptions(epochs=1, length=12, long="tail")
-    run = fit_classifier(reviews(40), None, base=make_base(name, learnt=learnt), options=options).run
+    run = fit_classifier(reviews(40), None, base=base, options=options).run
     assert isinstance(run.model.head_config, Classifier)
     stated = run.model.head_config.neural
     assert stated is not None
