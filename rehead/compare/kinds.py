@@ -7,7 +7,7 @@ from typing import Literal
 Kind = Literal["scratch", "pretrained", "frozen", "recipe", "tfidf", "tfidf_chars", "nbsvm", "fasttext"]
 BASELINES: tuple[Kind, ...] = ("tfidf", "tfidf_chars", "nbsvm", "fasttext")
 OPTIONAL: tuple[Kind, ...] = ("fasttext",)  # needs a package of its own, so it is compared if asked for only
-UNLABELLED = 10_000  # maximum number of unlabelled documents of the default recipe: it is trained many times
+UNLABELLED = 30_000  # maximum number of unlabelled documents of the default recipe: it is trained many times
 
 TITLES: dict[Kind, str] = {
     "scratch": "from scratch",

@@ -224,7 +224,8 @@ def _by_iteration(matrix: Any, width: int) -> torch.Tensor:  # noqa: ANN401 (a s
         basis = _orthonormal(columns(rows(basis)))
     image = columns(_orthonormal(rows(basis), torch.float64))  # (V, count): its left singular vectors
     squares, turns = torch.linalg.eigh(image.double().T @ image.double())
-    return ((image.double() @ turns) / _lengths(squares)).flip(1)[:, :width].float()
+    right: torch.Tensor = (image.double() @ turns) / _lengths(squares)
+    return right.flip(1)[:, :width].float()
 
 
 def _lengths(squares: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,8 @@ from rehead.views.view import View
 if TYPE_CHECKING:
     from rehead.finetune.candidates.candidate import Floats, Ints
 
-MAX_DOCUMENTS = 30_000  # unlabelled ones that are read
+MAX_DOCUMENTS = 100_000  # unlabelled ones that are read
+MAX_CHARACTERS = 100_000_000  # of them together
 LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
 SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
 MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
@@ -62,9 +63,10 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
     new = [text for text in dict.fromkeys(task.unlabelled) if text not in known]
     if len(new) < len(task.train):
         return f"{len(new):,} unlabelled texts are fewer than the {len(task.train):,} examples"
-    count = min(MAX_DOCUMENTS, affordable(new, examples.views))
+    mean = sum(map(len, new)) / len(new)
+    count = min(MAX_DOCUMENTS, int(MAX_CHARACTERS / max(1.0, mean)), affordable(new, examples.views))
     if count < len(task.train):
-        return f"an encoder would take too long to read {len(task.train):,} unlabelled texts or more"
+        return f"it would take too long to read as many unlabelled texts as there are examples, {len(task.train):,}"
     some = sample(new, count, task.options.seed)
     unlabelled = read_unlabelled(task.base, examples, some, quiet=task.quiet)
     folds = task.folds[: FOLDS[len(examples) >= MANY and not examples.multilabel]]

@@ -264,6 +264,25 @@ def test_text_that_says_nothing_does_no_harm(make_base: MakeBase) -> None:
     np.testing.assert_allclose(class_logits(found.build(), reviews(10, 1).texts), expected, atol=1e-4)
 
 
+def test_of_very_long_texts_fewer_are_read(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, best, _ = read(make_base, reviews(20), ["film"])
+    texts, seen = reviews(100, 4).texts, list[int]()
+    plain = self_training.read_unlabelled
+
+    def remember(base: Any, like: Any, some: Any, **rest: Any) -> Any:
+        seen.append(len(some))
+        return plain(base, like, some, **rest)
+
+    monkeypatch.setattr(self_training, "read_unlabelled", remember)
+    task = dataclasses.replace(task, unlabelled=texts)
+    new = set(texts) - set(task.train.texts)
+    for limit in (30, 10):
+        monkeypatch.setattr(self_training, "MAX_CHARACTERS", limit * sum(map(len, new)) / len(new) + 1)
+        said = self_training.propose(task, best)
+    assert seen == [30]
+    assert "too long" in str(said)
+
+
 def test_a_sample_of_very_much_text_stays_in_order() -> None:
     texts = [str(place) for place in range(100)]
     assert sample(texts, 100, 0) is texts
