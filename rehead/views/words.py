@@ -16,7 +16,7 @@ class WordsView(TextView):
 
     name = kind = "words"
     about = "its words and pairs of words"
-    limit = 100_000
+    limit = 400_000
 
     def ngrams(self, texts: EncodedTexts) -> TextNgrams:
         """Find words and pairs."""

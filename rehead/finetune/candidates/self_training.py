@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MAX_DOCUMENTS = 100_000  # unlabelled ones that are read
 MAX_CHARACTERS = 100_000_000  # of them together
+MAX_COLUMNS = 100_000  # n-grams of a view that a student reads: guesses say too little about rarer ones
 LABELLED_WEIGHT = 3.0  # of a labelled document, against an unlabelled one
 SHARPNESS = 2.0  # that the teacher's log-odds are multiplied by
 MATCHING = 0.5  # how far the shares of classes are moved towards those of the labels: 0 not, 1 all the way
@@ -106,10 +107,15 @@ class StudentTrainer:
 
         self.examples, self.unlabelled, self.views = examples, unlabelled, views
         share = len(views) ** -0.5  # views count the same
-        stacked = [sparse.vstack((examples.features[each.name], unlabelled.features[each.name])) for each in views]
-        self.features = Features([share * each.tocsr() for each in stacked])
+        self.columns: dict[str, Ints] = {}
+        blocks = []
+        for view in views:
+            both = sparse.vstack((examples.features[view.name], unlabelled.features[view.name])).tocsr()
+            self.columns[view.name] = commonest(both, MAX_COLUMNS)
+            blocks.append(share * (both if both.shape[1] <= MAX_COLUMNS else both[:, self.columns[view.name]]))
+        self.features = Features(blocks)
         [self.block] = self.features.parts
-        self.widths = [each.shape[1] for each in stacked]
+        self.widths = [each.shape[1] for each in blocks]
 
     def teach(self, teacher: LinearClassifier, known: Ints) -> LinearClassifier:
         """Fit a student to what a teacher, fitted to the examples `known`, says of unlabelled text.
@@ -170,12 +176,19 @@ class StudentTrainer:
         parts = torch.split(weights[:-1], self.widths)
         share = len(self.views) ** -0.5
         own = {view.name: share * part.double().numpy().T for view, part in zip(self.views, parts, strict=True)}
-        columns = {view.name: np.arange(view.columns) for view in self.views}
         for view in self.examples.views:
             if view.name not in own:
                 own[view.name] = np.zeros((self.examples.classes, view.columns))
         ordered = {view.name: own[view.name] for view in self.examples.views}
-        return LinearClassifier(ordered, columns, np.zeros(self.examples.classes))
+        return LinearClassifier(ordered, dict(self.columns), np.zeros(self.examples.classes))
+
+
+def commonest(matrix: Any, most: int) -> Ints:  # noqa: ANN401 (a sparse matrix of scipy's)
+    """Find the columns (C,), ascending, that the most documents have; all of them, if there are not more."""
+    if matrix.shape[1] <= most:
+        return np.arange(matrix.shape[1])
+    frequency = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    return np.sort(np.argsort(-frequency, kind="stable")[:most])
 
 
 def sharpened(scores: Floats, prior: Floats, *, multilabel: bool) -> Floats:

@@ -116,6 +116,32 @@ def test_the_student_is_a_ridge_on_what_the_teacher_says(
     assert found.weights["characters"].any()
 
 
+def test_a_student_reads_no_more_than_the_commonest_ngrams(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, others = reviews(40, seed=1), reviews(60, seed=2).texts
+    _, best, unlabelled = read(make_base, data, others)
+    monkeypatch.setattr(self_training, "MAX_COLUMNS", 12)
+    trainer = trainer_of(best.examples, unlabelled)
+    student = trainer.teach(best.fit(best.examples), np.arange(len(data)))
+    limited = 0
+    for view in trainer.views:
+        seen = [each.features[view.name].toarray() > 0 for each in (best.examples, unlabelled)]
+        frequency = np.concatenate(seen).sum(0)
+        columns = student.columns[view.name]
+        assert student.weights[view.name].shape == (2, len(columns))
+        assert len(columns) == min(12, len(frequency))
+        rest = np.delete(frequency, columns)
+        assert not len(rest) or frequency[columns].min() >= rest.max()
+        limited += len(rest) > 0
+    assert limited
+    scores = sum(
+        unlabelled.features[view.name][:, student.columns[view.name]] @ student.weights[view.name].T
+        for view in trainer.views
+    )
+    np.testing.assert_allclose(student.scores(unlabelled), scores, atol=1e-6)
+
+
 def test_few_steps_are_near_enough(make_base: MakeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     _, best, unlabelled = read(make_base, reviews(36), reviews(60, 4).texts)
     trainer, everything = trainer_of(best.examples, unlabelled), np.arange(36)
