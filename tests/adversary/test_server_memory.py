@@ -113,6 +113,7 @@ ATTACKS: dict[str, Callable[[int], bytes]] = {
     "bodies": lambda number: head(HOST, JSON, ("Content-Length", str(2**20))) + b" " * (2**20 - 1),
     "texts": lambda number: _posted(json.dumps({"texts": ["\U0001f3ac" + "a" * 4000] * 255}, ensure_ascii=False)),
     "noise": lambda number: _posted(json.dumps({"texts": [NOISE] * 2}, ensure_ascii=False)),
+    "ligatures": lambda number: _posted(json.dumps({"texts": ["\ufdfa" * 5500] * 60}, ensure_ascii=False)),
     "explanations": lambda number: _posted(json.dumps({"text": "a b " * 5000}), "POST /explain HTTP/1.1"),
 }
 
