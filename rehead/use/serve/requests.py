@@ -6,7 +6,7 @@ names the field and what was expected; it never repeats the text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -14,9 +14,6 @@ from starlette.exceptions import HTTPException
 
 from rehead.text.lengths import written_out
 from rehead.use.serve.options import Limits
-
-if TYPE_CHECKING:
-    from typing_extensions import LiteralString
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -131,7 +128,7 @@ def _read_within(limit: int) -> AfterValidator:
     def check(text: str) -> str:
         if written_out(text) > limit:
             reason = f"exceeds the limit of {limit:,} characters once ligatures and the like are written out (NFKC)"
-            raise PydanticCustomError("written_out_too_long", cast("LiteralString", reason))
+            raise PydanticCustomError("written_out_too_long", reason)
         return text
 
     return AfterValidator(check)
