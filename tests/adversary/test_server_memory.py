@@ -53,7 +53,7 @@ def test_what_is_raised_is_counted(name: str) -> None:
 
 
 METER = """
-import ctypes, pathlib, sys, threading, time
+import ctypes, gc, pathlib, sys, threading, time
 
 class Counts(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in (
@@ -65,10 +65,11 @@ file = pathlib.Path(sys.argv.pop(1))
 
 def write():
     while True:
+        gc.collect()
         now = mallinfo()
         file.with_suffix(".new").write_text(str((now.uordblks + now.hblkhd) / 2**20))
         file.with_suffix(".new").replace(file)
-        time.sleep(0.1)
+        time.sleep(0.2)
 
 threading.Thread(target=write, daemon=True).start()
 from rehead.cli import main
@@ -194,7 +195,7 @@ def test_nothing_is_kept_after_an_attack(tmp_path: Path) -> None:
     few = ["--connections", "32", "--client-connections", "32", "--total-body-bytes", str(16 * 2**20)]
     with process(run, *few, meter=meter) as (pid, port, said):
         before, sizes, in_use = resident(pid), [], []
-        for _ in range(8):
+        for _ in range(6):
             for data in ATTACKS.values():
                 for each in offered(port, data, 24):
                     each.close()
