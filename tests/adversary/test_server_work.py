@@ -23,7 +23,7 @@ from rehead.use.serve.options import Limits
 from rehead.use.serve.requests import Classify
 from rehead.use.serve.service import Service
 from rehead.views.encoded import EncodedTexts
-from tests.adversary.wire import BODY, HOST, JSON, TOKEN, head, resident, statuses
+from tests.adversary.wire import BODY, CLOSE, HOST, JSON, TOKEN, head, resident, statuses
 from tests.use import classifiers, text_classifiers
 from tests.use.serve.running import Gate, Running, classifier, running, until_closed, wait_until
 from tests.use.trained import layered_classifier, split
@@ -290,11 +290,11 @@ def test_answers_count_until_they_are_read() -> None:
     """An answer of megabytes is handed over as it is read, and then forgotten."""
     with running(classifier(), receive_seconds=5.0) as server, server.connect() as connection:
         body = b'{"text": "' + b"a " * 9_999 + b'"}'
-        request = head(HOST, JSON, ("Content-Length", str(len(body))), line="POST /explain HTTP/1.1") + body
+        request = head(HOST, JSON, CLOSE, ("Content-Length", str(len(body))), line="POST /explain HTTP/1.1") + body
         connection.setblocking(True)
         before = resident()
         connection.sendall(request)
-        answer = until_closed(connection, 1.0)
+        answer = until_closed(connection, 20.0)
         assert statuses(answer) == [200]
         assert answer.count(b'"begin"') == 9_999
         wait_until(lambda: server.guard.held_bytes == 0)
