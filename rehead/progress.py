@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from rehead.terminal import printable, raw_stream
+
 if TYPE_CHECKING:
     import rich.progress
 
@@ -115,7 +117,7 @@ class Bar(Progress):
     def __init__(self, what: str, total: int | None, unit: str, bar: rich.progress.Progress) -> None:
         super().__init__(what, total, unit)
         self.bar = bar
-        self.task = bar.add_task(what, total=total, counts="", rate="", note="")
+        self.task = bar.add_task(printable(what), total=total, counts="", rate="", note="")
 
     def update(self, done: int) -> None:
         """Set how much is done in total, and redraw the bar."""
@@ -124,7 +126,7 @@ class Bar(Progress):
         rate = f"{amount(self.rate, self.unit)}/s" if known else ""
         of = f" of {amount(self.total, self.unit)}" if self.total else ""
         counts = amount(done, self.unit) + of
-        self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=self.note)
+        self.bar.update(self.task, completed=done, counts=counts, rate=rate, note=printable(self.note))
 
     def finish(self) -> None:
         """Fill the bar, even if the total was an estimate."""
@@ -150,18 +152,16 @@ def progress(
         from rich.progress import Progress as RichProgress
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # it may name a file
             BarColumn(),
             TextColumn("{task.fields[counts]}"),
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
-        # A terminal is written to as it is (`rehead.terminal`): a bar consists of escape codes.
+        # A bar consists of escape codes, so it goes to the terminal itself.
         # Results printed meanwhile must stay on stdout; by default rich would redirect them to stderr.
-        with RichProgress(
-            *columns, console=Console(file=getattr(stream, "unescaped", stream)), redirect_stdout=False
-        ) as bar:
+        with RichProgress(*columns, console=Console(file=raw_stream(stream)), redirect_stdout=False) as bar:
             shown = Bar(what, total, unit, bar)
             yield shown
             shown.finish()

@@ -20,7 +20,7 @@ from pathlib import Path
 from rehead.disk import OLD, beside, check_overwrite, fsync, swap_directories
 from rehead.errors import UserError
 from rehead.locks import SUFFIX as LOCK
-from rehead.locks import locked
+from rehead.locks import locked, real_path
 
 NEW, MARK = "rehead-new", ".unfinished"
 
@@ -67,6 +67,31 @@ def begin(out: Path, replace: Collection[str] | None) -> Path:
     except OSError as error:
         raise UserError(f"{out} cannot be replaced: {error.strerror or error} ({error.filename}).") from error
     return new
+
+
+def begin_steps(out: Path, replace: Collection[str] | None) -> None:
+    """Create the directory of several outputs, each written by a command; nothing is left of those that it replaces.
+
+    Else a resumed one would take them for its own. What commands that were killed have left beside their outputs may
+    go, too.
+    """
+    names = "|".join(map(re.escape, replace or ()))
+    left = re.compile(rf"\.({names}){re.escape(LOCK)}|\.({names})\.({NEW}|{OLD}|([a-z0-9_]{{8}}\.)?partial)")
+    there = [each.name for each in out.iterdir()] if out.is_dir() else []
+    check_overwrite(out, None if replace is None else [*replace, *filter(left.fullmatch, there)])
+    discard(out)
+    real = real_path(out)
+    try:
+        if any(name != LOCK for name in there):
+            try:
+                real.rename(beside(out, NEW))  # in one step, so that a kill leaves all or nothing
+            except OSError:  # a mount point
+                for each in [real / name for name in there if name != LOCK]:
+                    shutil.rmtree(each) if each.is_dir() else each.unlink()
+            discard(out)
+        real.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be replaced: {error.strerror or error} ({error.filename}).") from error
 
 
 def publish(out: Path, replace: Collection[str]) -> None:

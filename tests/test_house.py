@@ -16,7 +16,8 @@ PACKAGE = Path(rehead.__file__).parent
 # Lowest first; rooms on one line do not import each other.
 FLOORS = [
     {"errors"},
-    {"options", "locks", "progress", "terminal", "figures"},
+    {"options", "locks", "terminal", "figures"},
+    {"progress"},
     {"disk"},
     {"replacing"},
     {"text"},

@@ -96,6 +96,19 @@ def test_a_terminal_gets_a_bar_and_stdout_stays_clean(capsys: pytest.CaptureFixt
     assert "a result" not in out.getvalue()
 
 
+def test_a_name_gives_a_bar_no_orders() -> None:
+    """Neither the terminal's nor those of rich, whose markup would be an error here."""
+    terminal = Terminal()
+    with progress("reading a[/x].txt \x1b]0;owned\x07", 10, stream=terminal) as bar:
+        bar.note = "[bold]b[/y] \x1b[2J"
+        bar.update(5)
+    shown = terminal.getvalue()
+    assert "reading a[/x].txt \ufffd]0;owned\ufffd" in shown
+    assert "[bold]b[/y] \ufffd[2J" in shown
+    assert "\x1b]0;" not in shown
+    assert "\x1b[2J" not in shown
+
+
 def test_default_stream_is_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("encoding", 3, unit="steps") as bar:
         bar.advance(3)

@@ -8,7 +8,7 @@ import pytest
 
 from rehead.disk import OLD, beside
 from rehead.errors import UserError
-from rehead.replacing import MARK, NEW, begin, discard, publish, put_back, working_directory, writing
+from rehead.replacing import MARK, NEW, begin, begin_steps, discard, publish, put_back, working_directory, writing
 
 OURS = ("file", MARK)
 
@@ -125,3 +125,32 @@ def test_what_was_replaced_is_cleared_away_by_the_next_writer(out: Path) -> None
     with writing(out):
         assert named(out) == ["file"]
     assert named(out.parent) == sorted(["out", *others])
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_of_several_outputs_nothing_is_left(renames: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of themselves, nor of the commands that were killed while they wrote them."""
+    out, link = tmp_path / "out", tmp_path / "link"
+    for name in ("run/old", "data/old", ".run.rehead-new/old", ".run.abcd_123.partial/old"):
+        (out / name).mkdir(parents=True)
+    for name in (".run.rehead-lock", ".facts.json.partial", "facts.json"):
+        (out / name).touch()
+    link.symlink_to("out")
+    if not renames:  # as of a mount point
+
+        def refused(path: Path, target: Path) -> None:
+            raise OSError(16, "Device or resource busy")
+
+        monkeypatch.setattr(Path, "rename", refused)
+    ours = ("run", "data", "facts.json")
+    with pytest.raises(UserError, match="exists already"):
+        begin_steps(link, None)
+    with pytest.raises(UserError, match="which would be lost"):
+        begin_steps(link, ours[:2])
+    assert (out / "run/old").exists()
+    begin_steps(link, ours)
+    assert named(tmp_path) == ["link", "out"]
+    assert link.is_symlink()
+    assert named(out) == []
+    begin_steps(tmp_path / "new", None)
+    assert named(tmp_path / "new") == []

@@ -11,7 +11,6 @@ The data is written as ordinary files, so that each step can be repeated by hand
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,16 +18,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rehead.disk import check_overwrite
 from rehead.errors import UserError
+from rehead.locks import locked
 from rehead.options import CommonOptions, flag
-from rehead.replacing import working_directory
+from rehead.replacing import begin_steps, working_directory
 from rehead.training.resuming import report_stop, start_command
 
 if TYPE_CHECKING:
     from rehead.compare.experiment import Trial
     from rehead.compare.options import CompareOptions
-    from rehead.compare.results import Method
+    from rehead.compare.results import Method, Results
     from rehead.pretrain.options import PretrainOptions
 
 DATA, BASE, REPORT = "data", "base", "report"
@@ -111,11 +110,26 @@ def _demo(options: DemoOptions, command_line: str) -> int:
     labs = _labs(options) if options.lab else {}
     comparison = _comparison(options)
     _check(options, [base, *labs.values()], comparison)
-    if not options.resume:
-        check_overwrite(options.out, (DATA, BASE, *LABS, REPORT) if options.overwrite else None)
-        for name in (REPORT, *LABS, BASE):  # or --resume would take them for what this demo has made
-            shutil.rmtree(options.out / name, ignore_errors=True)
-    from rehead.compare.command import compare, print_table
+    from rehead.compare.command import print_table
+
+    with locked(options.out):
+        if not options.resume:
+            begin_steps(options.out, (DATA, BASE, *LABS, REPORT) if options.overwrite else None)
+        results = _run(options, base, labs, comparison, command_line)
+    print_table(results)
+    print(f"\nreport: {comparison.out / 'report.html'}")
+    return int(any(not each.passed for each in results.guards.controls))
+
+
+def _run(
+    options: DemoOptions,
+    base: PretrainOptions,
+    labs: dict[str, PretrainOptions],
+    comparison: CompareOptions,
+    command_line: str,
+) -> Results:
+    """Write the data, pretrain, and compare."""
+    from rehead.compare.command import compare
 
     say = _step_printer(options, steps=3 + len(labs))
     say(f"write the film reviews to {options.out / DATA}")
@@ -126,10 +140,7 @@ def _demo(options: DemoOptions, command_line: str) -> int:
         say(f"pretrain a small Transformer on the same reviews: {LABS[name]} language model")
         _pretrain(each, resume=options.resume)
     say("train every method on the same labels, and evaluate all on the test set")
-    results = compare(comparison, command_line, include=_included(options))
-    print_table(results)
-    print(f"\nreport: {comparison.out / 'report.html'}")
-    return int(any(not each.passed for each in results.guards.controls))
+    return compare(comparison, command_line, include=_included(options))
 
 
 def _check(options: DemoOptions, pretraining: list[PretrainOptions], comparison: CompareOptions) -> None:

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rehead.disk import atomic_file, check_overwrite, read_checksummed_json, write_checksummed_json
+from rehead.disk import atomic_file, read_checksummed_json, write_checksummed_json
 from rehead.errors import UserError
 from rehead.lab.options import LabOptions, check_lab
+from rehead.locks import locked
 from rehead.options import read_options
 from rehead.progress import duration
-from rehead.replacing import working_directory
+from rehead.replacing import begin_steps, working_directory
 from rehead.text.documents import ReadOptions
 from rehead.training.resuming import report_stop, start_command
 
@@ -57,8 +58,13 @@ def command(options: LabOptions) -> int:
 
 
 def run_lab(options: LabOptions, command_line: str) -> LabFacts:
-    """Answer the five questions, and write `lab.json` and `lab.html`."""
+    """Answer the five questions, and write `lab.json` and `lab.html`; nobody else writes there meanwhile."""
     check_lab(options)
+    with locked(options.out):
+        return _run_lab(options, command_line)
+
+
+def _run_lab(options: LabOptions, command_line: str) -> LabFacts:
     from rehead.lab.data import DATA, choose_sentence, locate, prompt_of, with_masks, write_built_in
     from rehead.lab.pretraining import OBJECTIVES_COMPARED, pretrain_watched, pretraining_options
     from rehead.pretrain.options import check_pretraining
@@ -70,12 +76,9 @@ def run_lab(options: LabOptions, command_line: str) -> LabFacts:
     snapshots = [f"{name}-snapshots.json" for name in OBJECTIVES_COMPARED]
     ours = (DATA, *OBJECTIVES_COMPARED, *snapshots, REPORT, PLAN, FACTS, PAGE)
     if not options.resume:
-        check_overwrite(options.out, ours if options.overwrite else None)
-        for name in (*snapshots, PLAN, FACTS, PAGE):
-            (options.out / name).unlink(missing_ok=True)
+        begin_steps(options.out, ours if options.overwrite else None)
     elif (options.out / FACTS).exists():
         raise UserError(f"{options.out} is complete: there is nothing to resume. Choose another --out.")
-    options.out.mkdir(parents=True, exist_ok=True)
     clock = _Clock(options, steps=len(runs) + 2)
     _keep_plan(options)
     write_built_in(options)

@@ -61,7 +61,7 @@ def pretraining_options(options: LabOptions, texts: Texts, name: str) -> Pretrai
         validations=VALIDATIONS,
         seed=options.seed,
         resume=unfinished,
-        # What a resumed lab has not done yet may be there from a lab that it replaces.
+        # A run may be complete without being written down as done.
         overwrite=options.overwrite or (options.resume and not unfinished),
         quiet=options.quiet,
         debug=options.debug,

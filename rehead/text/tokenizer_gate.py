@@ -466,11 +466,12 @@ def _check(spec: Any) -> list[str]:  # noqa: ANN401 (anything JSON may hold)
             raise _RefusedError(f"{section} makes {factor:,} characters of one; the limit is {MAX_EXPANSION:,}")
     notes = []
     model = spec["model"]
-    if model.get("dropout"):
-        notes.append(
-            f"BPE dropout of {model['dropout']:g} is switched off: with it, the same text would get other tokens, and "
-            "another prediction, at each call."
-        )
-        model["dropout"] = None
+    for field, name in (("dropout", "BPE dropout"), ("alpha", "Unigram sampling")):
+        if strength := model.get(field):
+            model[field] = None
+            notes.append(
+                f"{name} of {strength:g} is switched off: with it, the same text would get other tokens, and another "
+                "prediction, at each call."
+            )
     spec["truncation"] = spec["padding"] = None
     return notes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rehead.errors import ConfigError
+from rehead.text.lengths import written_out
 from rehead.text.text_ngrams import CodePoints, TextNgrams, character_ngrams, code_points, word_ngrams
 from rehead.text.tokenizer import Tokenizer
 from rehead.views.rows import DistinctRows, RowFinder
@@ -76,9 +77,9 @@ class EncodedTexts:
         return self._distinct
 
     def groups_of_characters(self, characters: int, most_texts: int | None = None) -> Iterator[EncodedTexts]:
-        """Cut them, in order, into groups of about so many characters, without tokenizing; at least one group."""
+        """Cut them, in order, into groups of about so many characters as they are read; at least one group."""
         texts = self.texts
-        for some in _slices([len(each) for each in texts], characters, most_texts):
+        for some in _slices([written_out(each) for each in texts], characters, most_texts):
             if some == slice(0, len(texts)):
                 yield self
                 return

@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 from rehead.use.explain import Explanation, explain
 from rehead.use.labeller import Labeller
 from rehead.use.serve.batching import BatchWorker, QueueFullError, TooMuchWorkError
-from tests.adversary.wire import BODY, HOST, JSON, head, resident, statuses
+from rehead.use.serve.options import Limits
+from rehead.use.serve.requests import Classify
+from rehead.use.serve.service import Service
+from rehead.views.encoded import EncodedTexts
+from tests.adversary.wire import BODY, CLOSE, HOST, JSON, TOKEN, head, resident, statuses
 from tests.use import classifiers, text_classifiers
 from tests.use.serve.running import Gate, Running, classifier, running, until_closed, wait_until
 from tests.use.trained import layered_classifier, split
@@ -101,6 +105,45 @@ def test_the_words_that_decide_are_among_the_few(monkeypatch: pytest.MonkeyPatch
         found.append([place in weights(few) for place in by_weight[:10]])
     assert np.mean(shares) < 0.25
     assert np.mean(found) > 2 * np.mean(shares)
+
+
+LIGATURE = "\ufdfa"  # which is read as 18 characters
+
+
+def test_a_text_is_measured_as_it_is_read(guarded: Running) -> None:
+    """A thousand characters are allowed, however few signs they are written with."""
+    for path in ("/classify", "/explain"):
+        assert guarded.post(path, {"text": LIGATURE * (1000 // 18)}, dict([TOKEN]))[0] == 200
+        status, answer = guarded.post(path, {"text": LIGATURE * (1000 // 18 + 1)}, dict([TOKEN]))
+        assert status == 422
+        assert "limit of 1,000 characters" in answer["error"]
+    assert guarded.post("/classify", {"texts": ["a", LIGATURE * 60]}, dict([TOKEN]))[0] == 422
+
+
+def test_ligatures_do_not_swell_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of ligatures are read in as many groups as what they stand for."""
+    short, long = [LIGATURE * 50] * 40, ["x" * 900] * 40
+    groups = [list(map(len, EncodedTexts(each).groups_of_characters(9000))) for each in (short, long)]
+    assert groups[0] == groups[1] == [10] * 4
+    service, read = Service(classifier(), Limits(batch_characters=10_000)), []
+    assert service.labeller is not None
+    real = service.labeller.probabilities
+    monkeypatch.setattr(service.labeller, "probabilities", lambda texts: read.append(len(texts)) or real(texts))
+    try:
+        for texts in (short, long):
+            asyncio.run(service.classify(Classify(text=None, texts=texts, threshold=0), {}))
+    finally:
+        service.close(10)
+    assert read[: len(read) // 2] == read[len(read) // 2 :] == [10] * 4
+
+
+def test_a_body_of_errors_is_not_listed(guarded: Running) -> None:
+    """Each unknown field would be an object of its own: seconds for a body of a megabyte, and nobody else is served."""
+    bodies = ({f"field{each}": 0 for each in range(count)} for count in (20, 1200))
+    few, many = (guarded.post("/classify", body, dict([TOKEN])) for body in bodies)
+    assert few[0] == many[0] == 422
+    assert "unknown field" in few[1]["error"]
+    assert "1,000 errors" in many[1]["error"]
 
 
 def test_views_that_subtract_have_no_need_of_a_budget() -> None:
@@ -247,11 +290,11 @@ def test_answers_count_until_they_are_read() -> None:
     """An answer of megabytes is handed over as it is read, and then forgotten."""
     with running(classifier(), receive_seconds=5.0) as server, server.connect() as connection:
         body = b'{"text": "' + b"a " * 9_999 + b'"}'
-        request = head(HOST, JSON, ("Content-Length", str(len(body))), line="POST /explain HTTP/1.1") + body
+        request = head(HOST, JSON, CLOSE, ("Content-Length", str(len(body))), line="POST /explain HTTP/1.1") + body
         connection.setblocking(True)
         before = resident()
         connection.sendall(request)
-        answer = until_closed(connection, 1.0)
+        answer = until_closed(connection, 20.0)
         assert statuses(answer) == [200]
         assert answer.count(b'"begin"') == 9_999
         wait_until(lambda: server.guard.held_bytes == 0)

@@ -10,6 +10,7 @@ import pytest
 from rehead.cli import main
 from rehead.compare import demo
 from rehead.compare.results import load_results
+from rehead.locks import locked
 from rehead.pretrain.options import PretrainOptions
 from rehead.text.labelled import read_examples
 from rehead.text.readers import Texts
@@ -81,11 +82,21 @@ def test_an_interrupted_demo_leaves_nothing_of_the_one_it_replaces(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "_pretrain", stopping)
-    for name in (demo.BASE, *demo.LABS, demo.REPORT):
+    for name in (demo.DATA, demo.BASE, *demo.LABS, demo.REPORT):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / ".base.rehead-lock").touch()  # the old one was killed
     assert main(["demo", "--out", str(tmp_path), "--overwrite", "--quiet", *TINY]) == 130
     assert sorted(each.name for each in tmp_path.iterdir()) == [demo.DATA]
+
+
+def test_a_second_demo_is_told_who_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / demo.BASE).mkdir()
+    with locked(tmp_path):
+        for more in ("--overwrite", "--resume"):
+            assert main(["demo", "--out", str(tmp_path), more, *TINY]) == 2
+            assert "is being written by process" in capsys.readouterr().err
+    assert (tmp_path / demo.BASE).exists()
 
 
 @needs_reviews

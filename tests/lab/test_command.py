@@ -15,6 +15,7 @@ from rehead.lab import data, plan, pretraining
 from rehead.lab.data import prompt_of, with_masks
 from rehead.lab.facts import LabFacts
 from rehead.lab.options import LabOptions
+from rehead.locks import locked
 from rehead.pretrain.options import PretrainOptions
 from tests.compare.conftest import quick, reviews
 
@@ -127,6 +128,14 @@ def test_what_is_there_is_kept(place: Path, capsys: pytest.CaptureFixture[str]) 
     Path("lab/mine.txt").write_text("keep me", encoding="utf-8")
     assert main(words("--overwrite")) == 2
     assert "'mine.txt', which would be lost" in capsys.readouterr().err
+
+
+def test_a_second_lab_is_told_who_has_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("lab/causal").mkdir(parents=True)
+    with locked(Path("lab")):
+        assert main(words("--overwrite")) == 2
+    assert "is being written by process" in capsys.readouterr().err
+    assert Path("lab/causal").exists()
 
 
 def test_masks_stand_for_the_longest_word_of_each_half() -> None:

@@ -272,6 +272,14 @@ def test_dropout_is_switched_off_and_said() -> None:
     assert without.encode(text) == tokenizer.encode(text)
 
 
+def test_sampling_of_pieces_is_switched_off_and_said() -> None:
+    """Whether or not the installed version of tokenizers samples."""
+    checked = check_tokenizer(json.dumps(spec({**UNIGRAM, "alpha": 0.1, "nbest_size": -1})), "brought.json")
+    assert json.loads(checked.text)["model"]["alpha"] is None
+    [note] = checked.notes
+    assert note.startswith("brought.json: Unigram sampling of 0.1 is switched off")
+
+
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     """Sparse: 3 GB in name, no block on disk."""
     with (tmp_path / "tokenizer.json").open("wb") as file:

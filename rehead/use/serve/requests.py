@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.exceptions import HTTPException
 
+from rehead.text.lengths import written_out
 from rehead.use.serve.options import Limits
 
 T = TypeVar("T", bound=BaseModel)
 
 MAX_SEED = 2**53 - 1  # the largest integer that every JSON parser reads exactly
+MAX_ERRORS = 1000  # of a body that are looked at: a body of a megabyte has 100,000 unknown fields
 BAD_ESCAPE = "an invalid \\u escape: a lone surrogate, or not four hexadecimal digits"
 
 
@@ -74,8 +76,9 @@ class RequestModels:
     """The request models of a server with these limits."""
 
     def __init__(self, limits: Limits, *, layers: int, heads: int) -> None:
-        text = Annotated[str, Field(max_length=limits.characters)]
-        explained = Annotated[str, Field(max_length=limits.max_explain_characters())]
+        text = Annotated[str, Field(max_length=limits.characters), _read_within(limits.characters)]
+        longest = limits.max_explain_characters()
+        explained = Annotated[str, Field(max_length=longest), _read_within(longest)]
         self.classify = create_model(
             "Classify",
             __base__=Classify,
@@ -119,6 +122,18 @@ def _integers(lowest: int, highest: int | None) -> Any:  # noqa: ANN401 (a type)
     return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(_integer)]
 
 
+def _read_within(limit: int) -> AfterValidator:
+    """Limit a text as it is read, too: with its characters of compatibility written out."""
+
+    def check(text: str) -> str:
+        if written_out(text) > limit:
+            reason = f"exceeds the limit of {limit:,} characters once ligatures and the like are written out (NFKC)"
+            raise PydanticCustomError("written_out_too_long", reason)
+        return text
+
+    return AfterValidator(check)
+
+
 def _optional(description: str) -> Any:  # noqa: ANN401 (stands for any field)
     """Declare a field that may be omitted, but not be null."""
 
@@ -145,6 +160,8 @@ def parse_request(model: type[T], body: bytes) -> T:
     try:
         request = model.model_validate_json(body)
     except ValidationError as error:
+        if error.error_count() > MAX_ERRORS:  # which would take seconds to list
+            raise HTTPException(422, f"the body has over {MAX_ERRORS:,} errors. See /docs for the fields.") from None
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             reason = first["msg"].removeprefix("Invalid JSON: ")

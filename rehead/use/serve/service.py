@@ -19,6 +19,7 @@ import rehead
 from rehead.errors import UserError
 from rehead.runs.run import Run, load
 from rehead.runs.scoring import open_views
+from rehead.text.lengths import written_out
 from rehead.use.abilities import check_ability, training_length
 from rehead.use.explain import explain
 from rehead.use.generate import generate_samples, prompt_ids
@@ -159,17 +160,17 @@ class Service:
             raise HTTPException(422, "label: unknown. GET /about lists the labels.")
         if not request.text.strip():
             return {"label": None, "probability": None, "words": [], "total": 0}
-        length = len(request.text)
+        length = written_out(request.text)
         cost = min(length**2, self.limits.explain_tokens) if self.reads_again else length
         return await self._submit_slow(lambda job: self._explain(request, job), cost, state)
 
     async def attention(self, request: Attention, state: dict[str, Any]) -> dict[str, Any]:
         """Compute the attention weights of one layer."""
-        return await self._submit_slow(lambda job: self._attention(request), len(request.text), state)
+        return await self._submit_slow(lambda job: self._attention(request), written_out(request.text), state)
 
     async def generate(self, request: Generate, state: dict[str, Any]) -> dict[str, Any]:
         """Continue a text."""
-        cost = len(request.prompt) + GENERATED_TOKEN * request.tokens
+        cost = written_out(request.prompt) + GENERATED_TOKEN * request.tokens
         return await self._submit_slow(lambda job: self._generate(request, job), cost, state)
 
     async def _submit_slow(
@@ -300,8 +301,8 @@ class Service:
 
 
 def _cost(texts: Sequence[str]) -> int:
-    """Count the characters of texts, and what every text adds to them."""
-    return sum(map(len, texts)) + TEXT_OVERHEAD * len(texts)
+    """Count the characters of texts as they are read, and what every text adds to them."""
+    return sum(map(written_out, texts)) + TEXT_OVERHEAD * len(texts)
 
 
 def _can_generate(run: Run) -> bool:
