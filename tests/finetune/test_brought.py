@@ -122,12 +122,14 @@ def test_self_training_reads_unlabelled_text_through_all_views(tmp_path: Path, m
 def test_the_text_that_an_encoder_reads_is_bounded_by_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     views = brought_views(bring(make_encoder(tmp_path / "tiny")).model)
     engine = views[0].brought.engine
-    texts = ["abcd" * 10] * 1_000  # ten tokens each, about
+    texts = ["the film was not very good "] * 1_000  # eight tokens each, with <s> and </s>
     assert affordable(texts, views) == 1_000
-    monkeypatch.setattr("rehead.finetune.candidates.candidate.MAX_WORK", 10 * engine.work * 70)
+    monkeypatch.setattr("rehead.finetune.candidates.candidate.MAX_WORK", 8 * engine.work * 70 + 1)
     assert affordable(texts, views) == 70
-    long = ["abcd" * 4_000] * 1_000  # of which only the first tokens are read
-    assert affordable(long, views) == 700 // engine.max_length
+    crowded = ["the " * 6 + " " * 4 * 6, "it " * 6 + " " * 30] * 500  # as many tokens, of more characters
+    assert affordable(crowded, views) == 70
+    long = ["the film " * 4_000] * 1_000  # of which only the first tokens are read
+    assert affordable(long, views) == 560 // views[0].max_tokens
     table = brought_views(bring(make_vectors_at(tmp_path)).model)
     assert affordable(texts, table) == 1_000
 
