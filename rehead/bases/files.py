@@ -35,6 +35,7 @@ PARTS, EXPERTS = re.compile("layer|block(?!_size)|stack|stage|repeat|depth|group
 MAX_PARTS, MAX_MODULES = 4_096, 65_536  # of a model: layers, or experts of one; experts of all layers
 MAX_STEPS = 16  # modules of sentence-transformers
 MAX_NUMBER = 2**24  # of tokens, positions, values of a vector
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "tf_model.h5", "flax_model.msgpack")
 
 
