@@ -155,6 +155,6 @@ def _package_license(source: str) -> str | None:
     if not source.startswith(PACKAGE):
         return None
     about = metadata.metadata(source.removeprefix(PACKAGE))
-    stated = about.get("License-Expression") or about.get("License") or ""
-    first = stated.strip().partition("\n")[0].strip()
+    given = [each for name in ("License-Expression", "License") for each in about.get_all(name) or ()]
+    first = next(iter(given), "").strip().partition("\n")[0].strip()
     return first if re.fullmatch(r"[\w.+() -]{1,60}", first) else None

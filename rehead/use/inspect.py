@@ -188,7 +188,8 @@ def as_json(title: str, counted: Account, workload: Workload, costs: list[Work],
 def print_tables(title: str, counted: Account, costs: list[Work], run: Run | None) -> None:
     """Print parameter counts and FLOPs as tables."""
     console = results_console(200)
-    config, models = counted.config, MODELS
+    config = counted.config
+    models: tuple[str, ...] = MODELS
     shape = f"nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
     shape += f"ntokens {config.ntokens:,}"
     if config.empty:

@@ -210,7 +210,7 @@ def _draw(brought: Brought, text: str, directory: Path, *, overwrite: bool) -> l
     engine = brought.engine
     if isinstance(engine, StaticTable):
         raise UserError(f"{brought.name} is a static table: it has no attention. Drop --text, --plots.")
-    [ids] = engine.token_ids([text])  # type: ignore[attr-defined] # of both kinds of encoder
+    [ids] = engine.token_ids([text])
     shown = torch.tensor([ids[:MAX_TOKENS]])
     if not shown.numel():
         raise UserError("--text has no tokens. Give a few words.")
