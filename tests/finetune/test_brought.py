@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -14,7 +15,7 @@ from sklearn.base import clone
 
 import rehead
 from rehead.cli import main
-from rehead.finetune.candidates import self_training
+from rehead.finetune.candidates import linear, self_training
 from rehead.finetune.candidates.candidate import Task, affordable
 from rehead.finetune.estimator import TextClassifier
 from rehead.finetune.fit import fit_classifier
@@ -106,8 +107,6 @@ def test_self_training_reads_unlabelled_text_through_all_views(tmp_path: Path, m
     base = bring(make_knowing(tmp_path / "good.vec"))
     data, unlabelled = reviews(12), reviews(200, 5).texts
     task = Task.make(data, base, FitOptions(), unlabelled)
-    from rehead.finetune.candidates import linear
-
     best = linear.propose(task, None)
     found = self_training.propose(task, best)
     assert not isinstance(found, str)
@@ -117,6 +116,29 @@ def test_self_training_reads_unlabelled_text_through_all_views(tmp_path: Path, m
     assert (class_logits(run, new.texts).argmax(1) == np.arange(60) % 2).mean() > 0.9
     monkeypatch.setattr(self_training, "affordable", lambda *_: 5)
     assert "too long" in str(self_training.propose(task, best))
+
+
+def test_what_the_teacher_gives_no_weight_does_not_read_unlabelled_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, unlabelled = reviews(12), reviews(200, 5).texts
+    task = Task.make(data, bring(make_encoder(tmp_path / "tiny")), FitOptions(), unlabelled)
+    best = linear.propose(task, None)
+    [encoder] = task.brought_views
+    encoded: list[str] = []
+    monkeypatch.setattr(type(encoder), "read", lambda _, texts: encoded.extend(texts.texts))
+    monkeypatch.setattr(self_training, "affordable", lambda texts, views: 5 if encoder in views else len(texts))
+    with_weight = [{**each, encoder.name: 1.0} for each in best.settings]
+    assert "too long" in str(self_training.propose(task, dataclasses.replace(best, settings=with_weight)))
+    idle = [{**each, encoder.name: 0.0} for each in best.settings]
+    teacher = dataclasses.replace(best, settings=idle, fit=lambda some: linear.fit_average(some, idle))
+    found = self_training.propose(task, teacher)
+    assert not isinstance(found, str)
+    run = found.build()
+    assert not encoded
+    assert encoder.name not in views_of(run)
+    new = reviews(60, 1)
+    assert (class_logits(run, new.texts).argmax(1) == np.arange(60) % 2).mean() > 0.9
 
 
 def test_the_text_that_an_encoder_reads_is_bounded_by_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
