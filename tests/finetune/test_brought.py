@@ -286,3 +286,24 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
         bring(root).model.brought["encoder:tiny"].engine  # noqa: B018
     assert transformers
     assert torch.is_grad_enabled()
+
+
+def test_the_usual_combination_of_own_views_is_among_the_settings(
+    make_base: MakeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is judged without brought bases, on the same folds; and it is taken where it is the best."""
+    own, data = make_base(), reviews(linear.HINGED)
+    alone = Task.make(data, own, FitOptions(), None)
+    linear.propose(alone, None)
+    wanted = alone.tried[linear.USUAL]
+    task = Task.make(data, combine([own, bring(make_encoder(tmp_path / "noise"))]), FitOptions(), None)
+    linear.propose(task, None)
+    [usual] = [each for each in task.tried if each.settings[0].get("hinge")]
+    np.testing.assert_allclose(usual.logits, wanted.logits, atol=1e-6)
+    wrong = dataclasses.replace(usual, logits=-usual.logits)
+    monkeypatch.setattr(linear.Search, "run", lambda _: [wrong])
+    chosen = linear.propose(task, None).build()
+    expected = linear.average(alone, [wanted], []).build()
+    assert views_of(chosen) == views_of(expected)
+    new = reviews(40, 1).texts
+    np.testing.assert_allclose(class_logits(chosen, new), class_logits(expected, new), atol=1e-5)
