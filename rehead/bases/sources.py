@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rehead.bases.brought import Brought
-from rehead.bases.files import PICKLED, Kind, list_files, recognise
+from rehead.bases.files import PICKLED, Kind, list_files, pickle_refusal, recognise
 from rehead.bases.words import SUFFIXES, convert_words
 from rehead.errors import UserError, short_repr
 
@@ -43,11 +43,7 @@ def open_brought(source: str | Path, *, link: bool = False) -> Brought:
     """Find a base and check its files; nothing is loaded yet."""
     root, name = _find(str(source))
     if root.is_file() and not root.name.endswith(SUFFIXES):
-        raise UserError(
-            f"{root}: not a file of word vectors, and weights as a pickle are never read: they can run code. Give the "
-            "whole directory of a model in Hugging Face's format, its weights converted to safetensors, or of fastText "
-            "the .vec."
-        )
+        raise UserError(f"{pickle_refusal(root)} Of fastText's vectors give the .vec.")
     if root.is_file() or recognise(root) == "spacy":
         made = convert_words(root)
         table = Path(made.name)
