@@ -35,19 +35,22 @@ def test_parts_add_up_to_all_parameters_of_transformers(family: str, tmp_path: P
         assert parts.get("pooler (not read)", 0) == pooler
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "mpnet"])
+@pytest.mark.parametrize("family", TINY)
 def test_attention_weights_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    """Of any family; and texts are read as before they were asked for."""
     root = make_encoder(tmp_path / "model", family)
     encoder = open_encoder(root)
-    ids = torch.tensor(encoder.token_ids([TEXT]))  # type: ignore[attr-defined]
-    watched: list[torch.Tensor] = []
-    encoder.bert([ids], watched)  # type: ignore[attr-defined]
+    vectors = encoder.encode([TEXT])
+    ids = torch.tensor(encoder.token_ids([TEXT]))
+    given, causal = attention_weights(encoder, ids)
     model = transformers.AutoModel.from_pretrained(root, attn_implementation="eager").eval()
     with torch.no_grad():
         expected = model(input_ids=ids, output_attentions=True).attentions
-    assert len(watched) == len(expected) == 2
-    for given, wanted in zip(watched, expected, strict=True):
-        np.testing.assert_allclose(given.numpy(), wanted.numpy(), atol=1e-6)
+    assert len(given) == len(expected) == 2
+    for weights, wanted in zip(given, expected, strict=True):
+        np.testing.assert_allclose(weights.numpy(), wanted.numpy(), atol=1e-6)
+        assert bool((weights[0].triu(1) == 0).all()) == causal == (family == "gpt2")
+    assert (encoder.encode([TEXT]) == vectors).all()
 
 
 def test_the_command_prints_parts_and_what_it_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,37 +70,18 @@ def test_the_command_prints_parts_and_what_it_reads(tmp_path: Path, capsys: pyte
 
 def test_attention_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    root, out = make_encoder(tmp_path / "model"), tmp_path / "plots"
-    assert main(["inspect", str(root), "--text", TEXT, "--plots", str(out)]) == 0
-    assert {each.name for each in out.iterdir()} == {"attention.png", "attention.svg"}
+    for family in ("bert", "modernbert", "gpt2"):
+        root, out = make_encoder(tmp_path / family, family), tmp_path / f"plots-{family}"
+        assert main(["inspect", str(root), "--text", TEXT, "--plots", str(out)]) == 0
+        assert {each.name for each in out.iterdir()} == {"attention.png", "attention.svg"}
+        seen = "itself and earlier tokens" if family == "gpt2" else "attends to all"
+        assert seen in (out / "attention.svg").read_text()
     capsys.readouterr()
     for wrong in (["--text", TEXT], ["--plots", str(out)], ["--preset", "lab"], ["--classes", "3"]):
         assert main(["inspect", str(root), *wrong]) == 2
     table = make_model2vec(tmp_path / "table")
     assert main(["inspect", str(table), "--text", TEXT, "--plots", str(tmp_path / "no")]) == 2
     assert "no attention" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("family", ["gpt2", "modernbert"])
-def test_attention_of_other_families(family: str, tmp_path: Path) -> None:
-    """As transformers gives it, and the vectors of texts are read as before."""
-    pytest.importorskip("matplotlib")
-    root, out = make_encoder(tmp_path / "model", family), tmp_path / "plots"
-    assert main(["inspect", str(root), "--text", TEXT, "--plots", str(out)]) == 0
-    assert {each.name for each in out.iterdir()} == {"attention.png", "attention.svg"}
-    engine = open_encoder(root)
-    vectors = engine.encode([TEXT])
-    ids = torch.tensor(engine.token_ids([TEXT]))  # type: ignore[attr-defined]
-    given, causal = attention_weights(engine, ids)
-    assert causal == (family == "gpt2")
-    model = transformers.AutoModel.from_pretrained(root, attn_implementation="eager").eval()
-    with torch.no_grad():
-        expected = model(input_ids=ids, output_attentions=True).attentions
-    assert len(given) == len(expected) == 2
-    for weights, wanted in zip(given, expected, strict=True):
-        np.testing.assert_allclose(weights.numpy(), wanted.numpy(), atol=1e-6)
-        assert bool((weights[0].triu(1) == 0).all()) == causal
-    assert (engine.encode([TEXT]) == vectors).all()
 
 
 def test_static_tables_and_words(tmp_path: Path) -> None:
