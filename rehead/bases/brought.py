@@ -34,6 +34,9 @@ class Engine(Protocol):
     precision: str
     "Number format that it computes in: float32, unless the user asks for another."
 
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokenize texts, cut to `max_length`; special tokens are included."""
+
     def encode(self, texts: Sequence[str], how: Cutting = ...) -> NDArray[np.float32]:
         """Encode texts: (N, W). Of a text that is too long, what `how` says is read: its beginning, by default."""
 
@@ -51,7 +54,7 @@ class Brought:
     source: str
     "Where it came from, as the user said it."
     license: str | None = None
-    "What its own README states."
+    "What its own README states, or the package that carries it."
     linked: bool = False
     "Whether a run refers to these files where they are, instead of carrying them."
     holder: object = None

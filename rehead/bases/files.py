@@ -35,6 +35,7 @@ PARTS, EXPERTS = re.compile("layer|block(?!_size)|stack|stage|repeat|depth|group
 MAX_PARTS, MAX_MODULES = 4_096, 65_536  # of a model: layers, or experts of one; experts of all layers
 MAX_STEPS = 16  # modules of sentence-transformers
 MAX_NUMBER = 2**24  # of tokens, positions, values of a vector
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "tf_model.h5", "flax_model.msgpack")
 
 
@@ -256,12 +257,17 @@ def _weights(root: Path, folder: str) -> Iterator[str]:
                 raise UserError(f"{home / INDEX}: {short_repr(name)} is not a plain name of a safetensors file.")
             yield _join(folder, name)
     elif any(next(home.glob(pattern), None) for pattern in PICKLES):
-        raise UserError(
-            f"{home}: its weights are pickles, which can run code; only safetensors are read. Convert it where you "
-            f'trust it: python -c "from {_converter(folder)}".'
-        )
+        raise UserError(pickle_refusal(home, folder))
     else:
         raise UserError(f"{home}: no weights ({WEIGHTS}). Copy the whole directory.")
+
+
+def pickle_refusal(path: Path, folder: str = "") -> str:
+    """Say that weights are pickles, and how they are converted; `folder`: of a module of sentence-transformers."""
+    return (
+        f"{path}: its weights are pickles, which can run code; only safetensors are read. Convert it where you "
+        f'trust it: python -c "from {_converter(folder)}".'
+    )
 
 
 def _converter(folder: str) -> str:

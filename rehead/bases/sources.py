@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rehead.bases.brought import Brought
-from rehead.bases.files import Kind, list_files, recognise
+from rehead.bases.files import PICKLED, Kind, list_files, pickle_refusal, recognise
 from rehead.bases.words import SUFFIXES, convert_words
 from rehead.errors import UserError, short_repr
 
@@ -35,13 +35,15 @@ def is_brought(source: str | Path) -> bool:
         return True
     path = Path(source)
     if path.is_file():
-        return path.name.endswith(SUFFIXES)
+        return path.name.endswith((*SUFFIXES, *PICKLED))
     return path.is_dir() and recognise(path) not in (None, "run")
 
 
 def open_brought(source: str | Path, *, link: bool = False) -> Brought:
     """Find a base and check its files; nothing is loaded yet."""
     root, name = _find(str(source))
+    if root.is_file() and not root.name.endswith(SUFFIXES):
+        raise UserError(f"{pickle_refusal(root)} Of fastText's vectors give the .vec.")
     if root.is_file() or recognise(root) == "spacy":
         made = convert_words(root)
         table = Path(made.name)
@@ -51,7 +53,8 @@ def open_brought(source: str | Path, *, link: bool = False) -> Brought:
     if kind not in KINDS:
         raise UserError(f"{source}: not a base that is known. Give {FORMATS}.")
     view = "encoder" if kind == "encoder" else "static"
-    return Brought(f"{view}:{slug(name)}", root, list_files(root, kind), str(source), _license(root), linked=link)
+    stated = _license(root) or _package_license(str(source))
+    return Brought(f"{view}:{slug(name)}", root, list_files(root, kind), str(source), stated, linked=link)
 
 
 def reopen(name: str, root: Path, files: dict[str, str], facts: dict[str, Any]) -> Brought:
@@ -141,3 +144,13 @@ def _license(root: Path) -> str | None:
         return None
     found = re.search(r"^license:\s*([\w.+-]{1,60})\s*$", text, re.MULTILINE) if text.startswith("---") else None
     return found[1] if found else None
+
+
+def _package_license(source: str) -> str | None:
+    """Read the licence that an installed package states, if the base is one."""
+    if not source.startswith(PACKAGE):
+        return None
+    about = metadata.metadata(source.removeprefix(PACKAGE))
+    given = [each for name in ("License-Expression", "License") for each in about.get_all(name) or ()]
+    first = next(iter(given), "").strip().partition("\n")[0].strip()
+    return first if re.fullmatch(r"[\w.+() -]{1,60}", first) else None

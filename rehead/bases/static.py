@@ -68,7 +68,7 @@ class StaticTable:
         if kind == "words":
             table, words = _words(root)
             self.stated = {"word": WORD.pattern, "parts": PARTS}
-            self.find, self._source = word_finder(words, self.stated), words
+            self.token_ids, self._source = word_finder(words, self.stated), words
         elif kind in ("wordllama", "model2vec", "sentence-static"):
             if kind == "wordllama":
                 weights, file = (inside(root, each.relative_to(root).as_posix()) for each in wordllama_files(root))
@@ -79,7 +79,7 @@ class StaticTable:
             # Ids past the table's end are its last row; model2vec leaves unknown tokens out.
             unknown = _unknown(tokenizer) if kind == "model2vec" else None
             self.stated = {"special": False, "unknown": unknown, "last": len(table) - 1}
-            self.find, self._source = token_finder(tokenizer, self.stated), tokenizer
+            self.token_ids, self._source = token_finder(tokenizer, self.stated), tokenizer
         else:
             raise UserError(f"{root}: not a static table.")
         self.table = table
@@ -107,7 +107,7 @@ class StaticTable:
         vectors = np.zeros((len(texts), self.width), np.float32)
         for begin in range(0, len(texts), GROUP):
             some = texts[begin : begin + GROUP]
-            rows = self.find(some)
+            rows = self.token_ids(some)
             flat = torch.tensor([row for each in rows for row in each], dtype=torch.int64)
             offsets = torch.from_numpy(np.cumsum([0, *map(len, rows[:-1])]))
             found = F.embedding_bag(flat, self.table, offsets, mode="mean")

@@ -42,6 +42,10 @@ class Examples:
         features = {name: each[which] for name, each in self.features.items()}
         return replace(self, features=features, truth=self.truth[which])
 
+    def only(self, views: Sequence[View]) -> Examples:
+        """Keep some of the views."""
+        return replace(self, views=views, features={view.name: self.features[view.name] for view in views})
+
     def __len__(self) -> int:
         return int(self.features[self.views[0].name].shape[0])
 

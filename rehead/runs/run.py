@@ -158,7 +158,8 @@ def load(path: str | Path) -> Run:
     try:
         put_back(root)
         if not root.is_dir():
-            raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.")
+            hub = f" A model of the Hugging Face hub is named hf:{root}." if _like_hub_name(root) else ""
+            raise DamagedError(f"{root}: no such run. Give the directory that pretraining or fine-tuning wrote.{hub}")
         if not (root / CONFIG).exists() and (root / "checkpoints").is_dir():
             raise DamagedError(f"{root}: its training has not finished. Go on with it: add --resume to its command.")
         if not (root / CONFIG).exists():
@@ -168,6 +169,11 @@ def load(path: str | Path) -> Run:
         raise DamagedError(f"{root / CONFIG}: {error}") from None
     except OSError as error:
         raise DamagedError(f"{root}: cannot be read ({error.strerror or error}).") from None
+
+
+def _like_hub_name(path: Path) -> bool:
+    """Tell whether a path that does not exist may be meant as OWNER/NAME of the hub."""
+    return len(path.parts) == 2 and not path.is_absolute() and not path.parent.exists()
 
 
 def bring(source: str | Path, *, link: bool = False) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,6 +150,7 @@ def as_json(title: str, counted: Account, workload: Workload, costs: list[Work],
     head = None if run is None else run.model.head_config
     return {
         "title": title,
+        "brought": [] if run is None else [each.describe() for each in run.model.brought.values()],
         "carries": None if head is None else head.kind,
         "model": to_dict(counted.config),
         "heads": [to_dict(counted.language_model), to_dict(counted.classifier)],
@@ -187,26 +189,37 @@ def print_tables(title: str, counted: Account, costs: list[Work], run: Run | Non
     """Print parameter counts and FLOPs as tables."""
     console = results_console(200)
     config = counted.config
-    console.print(
-        f"{title}: nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
-        f"ntokens {config.ntokens:,}, classes {counted.classifier.classes}"
-    )
-    console.print(_parameter_table(counted, wide=console.width >= WIDE))
-    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in MODELS)
+    models: tuple[str, ...] = MODELS
+    shape = f"nhid {config.nhid}, nlayers {config.nlayers}, nhead {config.nhead}, nff {config.nff}, "
+    shape += f"ntokens {config.ntokens:,}"
+    if config.empty:
+        shape, models = "no base of its own", ("classifier",)
+    console.print(f"{title}: {shape}, classes {counted.classifier.classes}")
+    console.print(_parameter_table(counted, models, wide=console.width >= WIDE))
+    whole = " and ".join(f"{counted.total(name):,} ({name})" for name in models)
     console.print(f"Checked: the live modules hold exactly {whole} parameters.")
     if run is not None and run.model.head_config is not None:
         console.print(f"This run has a {run.model.head_config.kind} head.")
+    for each in () if run is None else run.model.brought.values():
+        console.print(
+            f"It reads {each.name}, {each.engine.parameters:,} parameters more, licence {each.license or 'not stated'}."
+        )
+    if config.empty:
+        return
     console.print("\nTraining work per token, in floating-point operations")
     console.print(f"body: {costs[0].body.symbols}\n    = {costs[0].body.numbers}")
     console.print(_flops_table(costs, wide=console.width >= WIDE))
 
 
-def _parameter_table(counted: Account, *, wide: bool) -> Table:
+def _parameter_table(counted: Account, models: Sequence[str], *, wide: bool) -> Table:
+    """Make the table of the parts of these models; without a base, of those of the head alone."""
     table = plain_table("part", "formula", *(["numbers"] if wide else []))
-    for name in ("parameters", "of the LM", "of the classifier", "float32"):
-        table.add_column(name if wide else name.replace("of the classifier", "of cls"), justify="right")
-    for row in counted.rows:
-        shares = [percent(row.count / max(1, counted.total(whole))) if whole in row.models else "" for whole in MODELS]
+    shown = {"language model": "of the LM", "classifier": "of the classifier" if wide else "of cls"}
+    for name in ("parameters", *(shown[whole] for whole in models), "float32"):
+        table.add_column(name, justify="right")
+    rows = [row for row in counted.rows if not counted.config.empty or tuple(row.models) == tuple(models)]
+    for row in rows:
+        shares = [percent(row.count / max(1, counted.total(whole))) if whole in row.models else "" for whole in models]
         symbols, numbers = row.formula.symbols, row.formula.numbers
         table.add_row(
             ("  " if row.level == "part" and row.times > 1 else "") + row.part,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rehead.bases.bert import Shape
-from rehead.bases.brought import Brought
+from rehead.bases.brought import Brought, Engine
 from rehead.bases.packed import PackedEncoder
 from rehead.bases.sources import open_brought
 from rehead.bases.static import StaticTable
@@ -170,7 +170,36 @@ def _print(brought: Brought, parts: list[Part], reads: dict[str, Any]) -> None:
 
 
 def _length(length: int | None) -> str:
-    return "whole texts" if length is None else f"the first {length:,} tokens of a text"
+    return "whole texts" if length is None else f"{length:,} tokens of a text at once"
+
+
+def attention_weights(engine: Engine, ids: torch.Tensor) -> tuple[list[torch.Tensor], bool]:
+    """Give the attention weights of an encoder, (1, heads, T, T) by layer, and whether tokens see earlier ones only.
+
+    ids: (1, T).
+    """
+    watched: list[torch.Tensor] = []
+    if isinstance(engine, PackedEncoder):
+        engine.bert([ids], watched)
+        return [each.clone() for each in watched], False
+    model = engine.model  # type: ignore[attr-defined] # of transformers
+    before = model.config._attn_implementation  # there is no public name for it
+    model.set_attn_implementation("eager")  # the fused kernels do not give their weights
+    try:
+        with torch.inference_mode():
+            given = model(input_ids=ids, output_attentions=True)
+    finally:
+        model.set_attn_implementation(before)
+    watched = [each.clone() for each in getattr(given, "attentions", None) or () if each is not None]
+    return watched, any(getattr(each, "is_causal", False) for each in model.modules())
+
+
+def _token(engine: Engine, number: int) -> str:
+    tokenizer: Any = engine.tokenizer  # type: ignore[attr-defined] # that of tokenizers, or of transformers
+    found = (
+        tokenizer.id_to_token(number) if isinstance(engine, PackedEncoder) else tokenizer.convert_ids_to_tokens(number)
+    )
+    return str(found or "?")
 
 
 def _draw(brought: Brought, text: str, directory: Path, *, overwrite: bool) -> list[str]:
@@ -179,14 +208,16 @@ def _draw(brought: Brought, text: str, directory: Path, *, overwrite: bool) -> l
     from rehead.use.pictures import MAX_TOKENS, draw_weights
 
     engine = brought.engine
-    if not isinstance(engine, PackedEncoder):
-        raise UserError(
-            f"{brought.name}: attention is drawn for encoders of the BERT family only. Drop --text, --plots."
-        )
+    if isinstance(engine, StaticTable):
+        raise UserError(f"{brought.name} is a static table: it has no attention. Drop --text, --plots.")
     [ids] = engine.token_ids([text])
-    watched: list[torch.Tensor] = []
-    engine.bert([torch.tensor([ids[:MAX_TOKENS]])], watched)
-    tokens = [engine.tokenizer.id_to_token(each) or "?" for each in ids[:MAX_TOKENS]]
-    figures = draw_weights([each[0].clone() for each in watched], tokens, len(ids), causal=False)
+    shown = torch.tensor([ids[:MAX_TOKENS]])
+    if not shown.numel():
+        raise UserError("--text has no tokens. Give a few words.")
+    layers, causal = attention_weights(engine, shown)
+    if not layers:
+        raise UserError(f"{brought.name} has no attention weights to draw. Drop --text, --plots.")
+    tokens = [_token(engine, each) for each in shown[0].tolist()]
+    figures = draw_weights([each[0] for each in layers], tokens, len(ids), causal=causal)
     saved = save_figures(figures, directory, overwrite=overwrite)
     return ["wrote " + ", ".join(map(str, saved.paths)), *saved.notes]

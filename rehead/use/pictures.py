@@ -152,12 +152,12 @@ def _panels(
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    for axes, ((layer, head), weights) in zip(grid.flat, panels.items(), strict=False):
+    for place, (axes, ((layer, head), weights)) in enumerate(zip(grid.flat, panels.items(), strict=False)):
         visible = weights.masked_fill(hidden, torch.nan).numpy()
         image = axes.imshow(visible, cmap=COLOURS, vmin=0, vmax=highest, interpolation="nearest")
         axes.set_facecolor(HIDDEN)
         axes.set_title(f"layer {layer}, head {head + 1}", loc="left", fontsize=9)
-        axes.tick_params(length=0)
+        axes.tick_params(length=0, labelbottom=place + across >= len(panels))  # the lowest of its column
         axes.set_xticks(range(len(words)), words, rotation=90, fontsize=8)
         axes.set_yticks(range(len(words)), words, fontsize=8)
         for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):

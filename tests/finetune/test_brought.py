@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -14,7 +15,7 @@ from sklearn.base import clone
 
 import rehead
 from rehead.cli import main
-from rehead.finetune.candidates import self_training
+from rehead.finetune.candidates import linear, self_training
 from rehead.finetune.candidates.candidate import Task, affordable
 from rehead.finetune.estimator import TextClassifier
 from rehead.finetune.fit import fit_classifier
@@ -106,8 +107,6 @@ def test_self_training_reads_unlabelled_text_through_all_views(tmp_path: Path, m
     base = bring(make_knowing(tmp_path / "good.vec"))
     data, unlabelled = reviews(12), reviews(200, 5).texts
     task = Task.make(data, base, FitOptions(), unlabelled)
-    from rehead.finetune.candidates import linear
-
     best = linear.propose(task, None)
     found = self_training.propose(task, best)
     assert not isinstance(found, str)
@@ -119,15 +118,40 @@ def test_self_training_reads_unlabelled_text_through_all_views(tmp_path: Path, m
     assert "too long" in str(self_training.propose(task, best))
 
 
+def test_what_the_teacher_gives_no_weight_does_not_read_unlabelled_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, unlabelled = reviews(12), reviews(200, 5).texts
+    task = Task.make(data, bring(make_encoder(tmp_path / "tiny")), FitOptions(), unlabelled)
+    best = linear.propose(task, None)
+    [encoder] = task.brought_views
+    encoded: list[str] = []
+    monkeypatch.setattr(type(encoder), "read", lambda _, texts: encoded.extend(texts.texts))
+    monkeypatch.setattr(self_training, "affordable", lambda texts, views: 5 if encoder in views else len(texts))
+    with_weight = [{**each, encoder.name: 1.0} for each in best.settings]
+    assert "too long" in str(self_training.propose(task, dataclasses.replace(best, settings=with_weight)))
+    idle = [{**each, encoder.name: 0.0} for each in best.settings]
+    teacher = dataclasses.replace(best, settings=idle, fit=lambda some: linear.fit_average(some, idle))
+    found = self_training.propose(task, teacher)
+    assert not isinstance(found, str)
+    run = found.build()
+    assert not encoded
+    assert encoder.name not in views_of(run)
+    new = reviews(60, 1)
+    assert (class_logits(run, new.texts).argmax(1) == np.arange(60) % 2).mean() > 0.9
+
+
 def test_the_text_that_an_encoder_reads_is_bounded_by_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     views = brought_views(bring(make_encoder(tmp_path / "tiny")).model)
     engine = views[0].brought.engine
-    texts = ["abcd" * 10] * 1_000  # ten tokens each, about
+    texts = ["the film was not very good "] * 1_000  # eight tokens each, with <s> and </s>
     assert affordable(texts, views) == 1_000
-    monkeypatch.setattr("rehead.finetune.candidates.candidate.MAX_WORK", 10 * engine.work * 70)
+    monkeypatch.setattr("rehead.finetune.candidates.candidate.MAX_WORK", 8 * engine.work * 70 + 1)
     assert affordable(texts, views) == 70
-    long = ["abcd" * 4_000] * 1_000  # of which only the first tokens are read
-    assert affordable(long, views) == 700 // engine.max_length
+    crowded = ["the " * 6 + " " * 4 * 6, "it " * 6 + " " * 30] * 500  # as many tokens, of more characters
+    assert affordable(crowded, views) == 70
+    long = ["the film " * 4_000] * 1_000  # of which only the first tokens are read
+    assert affordable(long, views) == 560 // views[0].max_tokens
     table = brought_views(bring(make_vectors_at(tmp_path)).model)
     assert affordable(texts, table) == 1_000
 
@@ -262,3 +286,24 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path: Path, mon
         bring(root).model.brought["encoder:tiny"].engine  # noqa: B018
     assert transformers
     assert torch.is_grad_enabled()
+
+
+def test_the_usual_combination_of_own_views_is_among_the_settings(
+    make_base: MakeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is judged without brought bases, on the same folds; and it is taken where it is the best."""
+    own, data = make_base(), reviews(linear.HINGED)
+    alone = Task.make(data, own, FitOptions(), None)
+    linear.propose(alone, None)
+    wanted = alone.tried[linear.USUAL]
+    task = Task.make(data, combine([own, bring(make_encoder(tmp_path / "noise"))]), FitOptions(), None)
+    linear.propose(task, None)
+    [usual] = [each for each in task.tried if each.settings[0].get("hinge")]
+    np.testing.assert_allclose(usual.logits, wanted.logits, atol=1e-6)
+    wrong = dataclasses.replace(usual, logits=-usual.logits)
+    monkeypatch.setattr(linear.Search, "run", lambda _: [wrong])
+    chosen = linear.propose(task, None).build()
+    expected = linear.average(alone, [wanted], []).build()
+    assert views_of(chosen) == views_of(expected)
+    new = reviews(40, 1).texts
+    np.testing.assert_allclose(class_logits(chosen, new), class_logits(expected, new), atol=1e-5)

@@ -311,7 +311,7 @@ def test_the_work_of_training_is_counted(tmp_path: Path) -> None:
     name, brought = next(iter(base.model.brought.items()))
     parts = candidate.held_out_parts(task.folds, 60)
     read = 10 * (60 + sum(len(inside) for inside, _ in parts))  # ten epochs
-    tokens = np.mean([len(text) for text in data.texts]) / 4
+    tokens = np.mean([len(each) for each in brought.engine.token_ids(data.texts)])
     assert candidate.training_work(task, name, parts) == pytest.approx(3 * brought.engine.work * read * tokens)
     long = dataclasses.replace(data, texts=[text * 100 for text in data.texts])  # of which 40 tokens are read
     task = Task.make(long, base, FitOptions(epochs=2), None)

@@ -77,6 +77,14 @@ def test_many_heads_are_drawn_layer_by_layer() -> None:
     assert all(sum(bool(axes.images) for axes in figure.axes) == 8 for figure in figures.values())
 
 
+def test_the_lowest_panel_of_every_column_has_labels() -> None:
+    run = Run(alive(miniature("lab", nlayers=3, nhead=10, nhid=40), LanguageModel(tied=False)), tiny_tokenizer())
+    figure = draw_attention(run, "a truly good film", causal=False)["attention-layer-01"]  # eight above two
+    squares = [axes for axes in figure.axes if axes.images]
+    labelled = [bool([tick for tick in axes.get_xticklabels() if tick.get_text()]) for axes in squares]
+    assert labelled == [False, False, *[True] * 8]
+
+
 def test_labels_can_be_told_apart() -> None:
     assert _label(" film") == "▁film"
     assert _label("\n") == "\\n"

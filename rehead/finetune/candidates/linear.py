@@ -13,7 +13,8 @@ undo the balancing would win. There are two ways, each where it was better on te
   time: a threshold for a rare label needs the out-of-fold scores of all of its examples.
 - Ridge regression (`rehead.finetune.ridge`), with fewer examples, many classes, balanced classes or brought bases: a
   search that begins with a few combinations of views, then changes one view's weight at a time. Every setting is judged
-  on all examples, at the cost of one matrix inverse. The best combinations are then fitted by log loss, too
+  on all examples, at the cost of one matrix inverse. Beside brought bases, what is usually taken without them is among
+  the settings, so that they are left out where they do not pay. The best combinations are then fitted by log loss, too
   (`rehead.finetune.softmax`). With many classes, or few examples of each, that is better by 1 to 7 points, which folds
   with one example of a class cannot tell: there it is taken without asking them.
 
@@ -139,9 +140,21 @@ def search_views(task: Task, name: str | None, *, beside: bool) -> Candidate:
 
 def search(task: Task, examples: Examples) -> list[Candidate]:
     """Search for settings: the candidates that are to be averaged, the best first."""
-    if few(task, examples):
-        return equally_good(Search(task, examples).run())[: AVERAGED[len(examples) >= SMALL]]
-    return compare_combinations(task, examples)
+    if not few(task, examples):
+        return compare_combinations(task, examples)
+    tried = Search(task, examples).run()
+    if task.brought_views and hinge_suits(task, examples):
+        tried.append(without_brought(task, examples))
+    return equally_good(tried)[: AVERAGED[len(examples) >= SMALL]]
+
+
+def without_brought(task: Task, examples: Examples) -> Candidate:
+    """Judge the usual combination of the own views, which is taken where no base of others is given."""
+    brought = {view.name for view in task.brought_views}
+    weight, power = BESIDE[USUAL]
+    own = {each.name: 1.0 if each.sparse else weight for each in examples.views if each.name not in brought}
+    settings = {**START, "alpha": HINGE_ALPHAS[0][0], "hinge": 1.0, "naive_bayes": power, **own}
+    return _fitted_to(task, examples, settings, task.folds)
 
 
 def compare_combinations(task: Task, examples: Examples) -> list[Candidate]:
@@ -178,12 +191,15 @@ def _judges(task: Task, examples: Examples) -> Folds:
 
 def few(task: Task, examples: Examples) -> bool:
     """Tell whether settings are searched for by ridge regression, rather than compared by hinge loss."""
-    if len(examples) > SEARCHED:
-        return False
+    return len(examples) <= SEARCHED and (bool(task.brought_views) or not hinge_suits(task, examples))
+
+
+def hinge_suits(task: Task, examples: Examples) -> bool:
+    """Tell whether hinge loss is better than ridge regression on own views: with many examples of few classes."""
     sparse = [view.name for view in examples.views if view.sparse]
     easy = examples.multilabel or (examples.classes < MANY_CLASSES and len(task.folds) >= FEW_FOLDS)
     least = SMALL if sparse == ["words"] else HINGED  # of long documents, in which vectors count most
-    return task.balanced or bool(task.brought_views) or not (sparse and easy and len(examples) >= least)
+    return not task.balanced and bool(sparse) and easy and len(examples) >= least
 
 
 class Search:

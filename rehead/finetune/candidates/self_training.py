@@ -57,7 +57,10 @@ def propose(task: Task, best: Candidate | None) -> Candidate | str:
         return "no unlabelled text was given"
     if best is None or not task.folds:
         return "nothing could be held out to judge it by"
-    examples = best.examples
+    # What the teacher gives no weight is not read: an encoder would take minutes, and bound how much text there is.
+    examples = best.examples.only(
+        [view for view in best.examples.views if view.sparse or any(each.get(view.name) for each in best.settings)]
+    )
     if not any(view.sparse for view in examples.views):
         return "it teaches words and characters, which are not read"
     known = set(task.train.texts)
