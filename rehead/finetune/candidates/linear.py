@@ -68,7 +68,7 @@ ROUNDS = 2  # of changing one view's weight after the other
 # By hinge loss: the alphas, up to SEARCHED examples and beyond; and pairs of the weight of each dense view, where each
 # sparse one has 1, and the power of naive-Bayes scaling: words and characters alone, and the usual one, are among them.
 HINGE_ALPHAS = ((0.1, 0.3, 1.0), (0.3, 0.1, 1.0))
-BESIDE = ((0.0, 0.0), (0.0, 0.5), (0.0, 1.0), (0.3, 0.5), (0.3, 1.0), (1.0, 0.5), (3.0, 0.5))
+BESIDE = ((0.0, 0.0), (0.0, 0.5), (0.3, 0.5), (1.0, 0.5), (3.0, 0.5))
 USUAL = BESIDE.index((1.0, 0.5))
 LESS = 0.2  # weight of each own dense view beside brought ones
 THRESHOLD_FOLDS = 3
