@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from rehead.compare.statistics import paired_bootstrap, permutation_test
 from rehead.finetune.linear_start import solve_head
@@ -69,6 +70,7 @@ def measure(given: argparse.Namespace) -> None:
         lr_scale=given.lr_scale,
         layer_decay=given.layer_decay,
         dropout=given.dropout,
+        precision=given.precision,
     )
     bases: dict[str, tuple[Run, Run | None]] = {}
     for path in given.base:
@@ -80,8 +82,9 @@ def measure(given: argparse.Namespace) -> None:
         found, clock = [], time.process_time()
         for seed in range(given.seeds):
             chosen = dataclasses.replace(options, seed=seed)
-            fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
-            found.append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
+            with torch.autocast("cpu", torch.bfloat16, enabled=given.precision == "bfloat16"):
+                fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
+                found.append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
         right[name] = np.stack(found)
         valid = 100 * right[name][:, : len(truth) - MEASURED].mean()
         took = (time.process_time() - clock) / given.seeds
@@ -128,6 +131,7 @@ def main() -> None:
     parser.add_argument("--lr-scale", type=float, default=1.0)
     parser.add_argument("--layer-decay", type=float, default=1.0)
     parser.add_argument("--dropout", type=float)
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
     given = parser.parse_args()
     if given.what == "text":
         sys.stdout.writelines(f"{text}\n" for text in reviews()[2])

@@ -56,6 +56,9 @@ VALIDATION = 0.2  # share of the examples that validate, where no validation par
 BAG_DROPOUT = 0.5  # of the document's vector, where no layer reads
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
+# Of pretrained layers whose outputs are normed and then standardised: a small step of theirs is a large one of what the
+# head reads. At the rate of random layers, which need it, what was pretrained is lost in the first steps.
+NORMED_LAYERS = 1e-5
 ENCODER, ENCODER_WIDTH = (
     1e-4,
     384,
@@ -107,7 +110,8 @@ def train_network(
         examples = valid
     for note in notes:
         say(note)
-    objective = _objective(start, train, valid, options, pretrained=base is not None, keep_head=keep_head)
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):  # vectors for the head's start
+        objective = _objective(start, train, valid, options, pretrained=base is not None, keep_head=keep_head)
     if options.unfreeze is not None:
         epochs = _epochs(options, len(train), objective)
         if options.unfreeze >= epochs:
@@ -124,6 +128,7 @@ def train_network(
         options,
         len(train),
         directory,
+        pretrained=base is not None,
         whole=whole,
         most_seconds=most_seconds,
         resume=resume,
@@ -309,6 +314,7 @@ def _train(
     examples: int,
     directory: Path | None,
     *,
+    pretrained: bool,
     whole: bool,
     most_seconds: float | None,
     resume: bool,
@@ -325,7 +331,7 @@ def _train(
     else:
         budget, looks, patience = Budget("minutes", options.minutes), options.validations or TIMED_LOOKS, None
     settings = dataclasses.replace(options, validations=0 if whole else looks)
-    phase = Phase(objective, budget, _rates(objective, options), patience)
+    phase = Phase(objective, budget, _rates(objective, options, pretrained=pretrained), patience)
     lines: list[dict[str, Any]] = []
     with join_world(options.device) if world is None else nullcontext(world) as joined:
         if isinstance(objective.network, EncoderNetwork):
@@ -377,13 +383,15 @@ def _train_in(
     return state, lines if directory is None else read(directory / NAME)
 
 
-def _rates(objective: Classify, options: FitOptions) -> Rates:
+def _rates(objective: Classify, options: FitOptions, *, pretrained: bool) -> Rates:
     """Choose the learning rates: by default lower in wider models, and higher for a head on summed vectors."""
     if isinstance(objective.network, EncoderNetwork):
         rate = ENCODER * ENCODER_WIDTH / objective.network.encoder.model.config.hidden_size
         return Rates(adamw=rate).at(options.lr, options.lr_scale)
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.layers else HEAD
+    if pretrained and objective.layers and objective.network.standardise and objective.model.config.norm == "post":
+        rate = NORMED_LAYERS * width
     default = Rates(adamw=rate, muon=2e-3, rows=ROWS, weight_decay=options.weight_decay)
     return default.at(options.lr, options.lr_scale)
 

@@ -83,9 +83,8 @@ class OwnNetwork:
         self.view: BagView | LayersView = view
         self.model, self.name, self.columns, self.pad = model, view.name, view.columns, pad
         self.padded = isinstance(view, LayersView)
-        # A head that reads directions has unit vectors already, and post-norm layers give normed ones.
         mean = isinstance(view, BagView) or view.options.pooling == "mean"
-        self.standardise = mean and not view.unit and model.config.norm == "pre"
+        self.standardise = mean and not view.unit  # a head that reads directions has unit vectors already
 
     @functools.cached_property
     def _finder(self) -> RowFinder:
