@@ -1,6 +1,7 @@
 """The compared methods, all trained through one function: `train_method`.
 
-Scratch and pretrained are the same call of `fit_classifier` with the same options; only their initial weights differ.
+Scratch and pretrained are the same call of `fit_classifier` with the same options; only their initial weights differ,
+and the default learning rate of post-norm layers.
 """
 
 from __future__ import annotations
