@@ -77,27 +77,24 @@ def measure(given: argparse.Namespace) -> None:
         run = load(path)
         bases.setdefault("scratch", (run, None))
         bases[str(path)] = (run, run)
-    right: dict[str, Flags] = {}
-    for name, (like, base) in bases.items():
-        found, clock = [], time.process_time()
-        for seed in range(given.seeds):
-            chosen = dataclasses.replace(options, seed=seed)
+    right: dict[str, list[Flags]] = {name: [] for name in bases}
+    for seed in range(given.seeds):
+        for name, (like, base) in bases.items():
+            chosen, clock = dataclasses.replace(options, seed=seed), time.process_time()
             with torch.autocast("cpu", torch.bfloat16, enabled=given.precision == "bfloat16"):
                 fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
-                found.append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
-        right[name] = np.stack(found)
-        valid = 100 * right[name][:, : len(truth) - MEASURED].mean()
-        took = (time.process_time() - clock) / given.seeds
-        shares = 100 * right[name].mean(1)
-        print(
-            f"{name:<24}{shares.mean():6.2f} ± {shares.std():.2f}, validation part {valid:.2f}, {took:.0f} CPU s",
-            flush=True,
-        )
+                right[name].append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
+            share, took = 100 * right[name][-1].mean(), time.process_time() - clock
+            print(f"seed {seed}  {name:<24}{share:6.2f}, {took:.0f} CPU s", flush=True)
+    for name, found in right.items():
+        shares = 100 * np.stack(found).mean(1)
+        valid = 100 * np.stack(found)[:, : len(truth) - MEASURED].mean()
+        print(f"{name:<24}{shares.mean():6.2f} ± {shares.std():.2f}, validation part {valid:.2f}")
     first = list(right)[1]
     for one, two in [("scratch", name) for name in list(right)[1:]] + [(first, name) for name in list(right)[2:]]:
-        gain = paired_bootstrap(right[one], right[two])
+        gain = paired_bootstrap(np.stack(right[one]), np.stack(right[two]))
         low, high = 100 * gain.interval.low, 100 * gain.interval.high
-        p = permutation_test(right[one], right[two])
+        p = permutation_test(np.stack(right[one]), np.stack(right[two]))
         print(f"{two} − {one}: {100 * gain.mean:+.2f} points ({low:+.2f} to {high:+.2f}), permutation test p = {p:.2g}")
 
 

@@ -1,7 +1,7 @@
 """The compared methods, all trained through one function: `train_method`.
 
 Scratch and pretrained are the same call of `fit_classifier` with the same options; only their initial weights differ,
-and the default learning rate of post-norm layers.
+and with post-norm layers how the head starts and the default learning rate (docs/experiments/lab.md).
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ VALIDATION = 0.2  # share of the examples that validate, where no validation par
 BAG_DROPOUT = 0.5  # of the document's vector, where no layer reads
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
-# Of pretrained layers whose outputs are normed and then standardised: a small step of theirs is a large one of what the
-# head reads. At the rate of random layers, which need it, what was pretrained is lost in the first steps.
+# Of layers whose outputs are normed and then standardised, which are pretrained ones: a small step of theirs is a large
+# one of what the head reads. At the rate that random layers need, what was pretrained is lost in the first steps.
 NORMED_LAYERS = 1e-5
 ENCODER, ENCODER_WIDTH = (
     1e-4,
@@ -128,7 +128,6 @@ def train_network(
         options,
         len(train),
         directory,
-        pretrained=base is not None,
         whole=whole,
         most_seconds=most_seconds,
         resume=resume,
@@ -192,8 +191,11 @@ def _objective(
         )
         for each in (train, valid)
     ]
+    pad = 0 if start.tokenizer is None else start.tokenizer.pad
+    own: OwnNetwork | None = None
     if view is None:
         model, freeze = _prepare(start, train, parts[0], options, pretrained=pretrained, keep_head=keep_head)
+        own = OwnNetwork(model, pad, pretrained=pretrained)
     else:
         head = Classifier(classes=len(train.names), views=(view.config(),), multilabel=train.multilabel)
         model, freeze = with_head(start.model, head).eval(), options.freeze or "none"
@@ -210,10 +212,10 @@ def _objective(
         metric=options.metric,
         layer_decay=options.layer_decay,
         weight_decay=options.weight_decay,
-        pad=0 if start.tokenizer is None else start.tokenizer.pad,
+        pad=pad,
         seed=options.seed,
         keep_head=keep_head,
-        network=network,
+        network=own if network is None else network,
     )
 
 
@@ -314,7 +316,6 @@ def _train(
     examples: int,
     directory: Path | None,
     *,
-    pretrained: bool,
     whole: bool,
     most_seconds: float | None,
     resume: bool,
@@ -331,7 +332,7 @@ def _train(
     else:
         budget, looks, patience = Budget("minutes", options.minutes), options.validations or TIMED_LOOKS, None
     settings = dataclasses.replace(options, validations=0 if whole else looks)
-    phase = Phase(objective, budget, _rates(objective, options, pretrained=pretrained), patience)
+    phase = Phase(objective, budget, _rates(objective, options), patience)
     lines: list[dict[str, Any]] = []
     with join_world(options.device) if world is None else nullcontext(world) as joined:
         if isinstance(objective.network, EncoderNetwork):
@@ -383,14 +384,14 @@ def _train_in(
     return state, lines if directory is None else read(directory / NAME)
 
 
-def _rates(objective: Classify, options: FitOptions, *, pretrained: bool) -> Rates:
+def _rates(objective: Classify, options: FitOptions) -> Rates:
     """Choose the learning rates: by default lower in wider models, and higher for a head on summed vectors."""
     if isinstance(objective.network, EncoderNetwork):
         rate = ENCODER * ENCODER_WIDTH / objective.network.encoder.model.config.hidden_size
         return Rates(adamw=rate).at(options.lr, options.lr_scale)
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.layers else HEAD
-    if pretrained and objective.layers and objective.network.standardise and objective.model.config.norm == "post":
+    if objective.layers and objective.network.standardise and objective.model.config.norm == "post":
         rate = NORMED_LAYERS * width
     default = Rates(adamw=rate, muon=2e-3, rows=ROWS, weight_decay=options.weight_decay)
     return default.at(options.lr, options.lr_scale)

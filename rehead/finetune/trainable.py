@@ -74,7 +74,7 @@ class OwnNetwork:
 
     documents = 32
 
-    def __init__(self, model: Model, pad: int = 0) -> None:
+    def __init__(self, model: Model, pad: int = 0, *, pretrained: bool = True) -> None:
         config = classifier_head(model).config.neural
         if config is None:
             raise TypeError("fine-tuning by gradient needs a classifier head on a neural view")
@@ -84,7 +84,9 @@ class OwnNetwork:
         self.model, self.name, self.columns, self.pad = model, view.name, view.columns, pad
         self.padded = isinstance(view, LayersView)
         mean = isinstance(view, BagView) or view.options.pooling == "mean"
-        self.standardise = mean and not view.unit  # a head that reads directions has unit vectors already
+        # A head that reads directions has unit vectors already. Random post-norm layers need a learning rate at which
+        # standardised states would jump.
+        self.standardise = mean and not view.unit and (pretrained or model.config.norm == "pre")
 
     @functools.cached_property
     def _finder(self) -> RowFinder:

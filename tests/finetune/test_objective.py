@@ -13,6 +13,7 @@ from rehead.finetune.linear_start import solve_head
 from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
+from rehead.finetune.trainable import OwnNetwork
 from rehead.model.config import Classifier
 from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head, score_texts
@@ -183,6 +184,9 @@ def test_the_head_of_averaged_normed_states_starts_as_the_best_linear_classifier
     np.testing.assert_allclose(head.bias.detach(), bias, rtol=1e-3, atol=1e-5)
     last = objective(run, options={"pooling": "last"})
     assert not last.shift.any(), "a single state is not a mean"
+    random = OwnNetwork(made.model, pretrained=False)
+    assert not random.standardise, "random layers need a rate at which standardised states would jump"
+    assert OwnNetwork(objective(make_base("small", learnt=True)).model, pretrained=False).standardise
 
 
 def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:
