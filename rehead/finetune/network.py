@@ -58,7 +58,8 @@ BAG_DROPOUT = 0.5  # of the document's vector, where no layer reads
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 # Of layers whose outputs are normed and then standardised, which are pretrained ones: a small step of theirs is a large
 # one of what the head reads. At the rate that random layers need, what was pretrained is lost in the first steps.
-NORMED_LAYERS = 1e-5
+# Dropout before a norm changes what comes out of it on average, which standardising magnifies: such layers have none.
+NORMED_LAYERS, NORMED_DROPOUT = 1e-5, 0.0
 ENCODER, ENCODER_WIDTH = (
     1e-4,
     384,
@@ -254,6 +255,9 @@ def _prepare(
         dropout=(BAG_DROPOUT if dropout is None else dropout) if view.name == "bag" else 0.0,
     )
     if pretrained:
+        normed = start.model.config.norm == "post" and isinstance(view, LayersView) and view.options.pooling == "mean"
+        if dropout is None and normed:
+            dropout = NORMED_DROPOUT
         made = with_head(start.model, head, dropout)
     else:
         made = with_random_weights(start.model, head, dropout, documents.ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -153,6 +153,20 @@ def test_pretrained_normed_layers_move_slowly_where_their_mean_is_standardised(
     pre = rates_of(make_base("small", learnt=True), monkeypatch, freeze="none", pooling="mean")
     assert pre["AdamW"] == {3e-4 * width}
     assert rates_of(layers, monkeypatch, pooling="mean", lr=2e-5) == {"AdamW": {2e-5}}
+
+
+def test_nothing_is_dropped_before_norms_whose_mean_is_standardised(make_base: MakeBase) -> None:
+    run = make_base("lab", dropout=0.2)
+
+    def dropout_of(base: Run | None, pooling: Literal["last", "mean"], dropout: float | None = None) -> float:
+        asked = FitOptions(epochs=0.1, device="cpu", pooling=pooling, dropout=dropout)
+        fitted = train_network(reviews(20), reviews(10, 1), base=base, like=run, options=asked)
+        return fitted.run.model.config.dropout
+
+    assert dropout_of(run, "mean") == 0.0
+    assert dropout_of(run, "mean", 0.3) == 0.3
+    assert dropout_of(run, "last") == 0.2
+    assert dropout_of(None, "mean") == 0.2
 
 
 def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:
