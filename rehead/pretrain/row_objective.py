@@ -95,7 +95,8 @@ class RowObjective(RowBatches):
 
     def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
         """Have embeddings that were trained before move slowly."""
-        return {self.model.base.embedding.weight: ParameterSettings(self.embedding_rate)}
+        (_, tokens), *_ = self.model.base.row_tables()
+        return {tokens.weight: ParameterSettings(self.embedding_rate)}
 
     def row_tables(self) -> list[nn.Parameter]:
         """List the table of n-gram vectors, where there is one."""
