@@ -81,8 +81,8 @@ def measure(given: argparse.Namespace) -> None:
     for seed in range(given.seeds):
         for name, (like, base) in bases.items():
             chosen, clock = dataclasses.replace(options, seed=seed), time.process_time()
+            fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
             with torch.autocast("cpu", torch.bfloat16, enabled=given.precision == "bfloat16"):
-                fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
                 right[name].append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
             share, took = 100 * right[name][-1].mean(), time.process_time() - clock
             print(f"seed {seed}  {name:<24}{share:6.2f}, {took:.0f} CPU s", flush=True)

@@ -139,8 +139,8 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
 
     def by_gradient(**start: Run) -> Way:
         def way(train: LabelledData, test: LabelledData) -> Ints:
+            run = train_network(train, None, **start, options=trained, whole=True).run
             with torch.autocast("cpu", torch.bfloat16, enabled=quick):
-                run = train_network(train, None, **start, options=trained, whole=True).run
                 return class_logits(run, test.texts).argmax(1)
 
         return way

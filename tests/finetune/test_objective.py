@@ -173,6 +173,20 @@ def test_folding_the_standardising_changes_no_score(make_base: MakeBase) -> None
     np.testing.assert_allclose(score_texts(other.model, valid), raw, rtol=1e-4, atol=1e-5)
 
 
+def test_folding_is_exact_in_bfloat16(make_base: MakeBase) -> None:
+    """Standardised vectors have large shifts: rounded products with them would move the decision."""
+    folded = []
+    for narrow in (False, True):
+        made = objective(make_base("bag"), freeze="none")
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            made._take_up()
+            made.fold()
+            made.shift.fill_(3)
+            made.fold()
+        folded.append(classifier_head(made.model).bias.detach())
+    assert torch.equal(*folded)
+
+
 def test_the_head_of_averaged_normed_states_starts_as_the_best_linear_classifier(make_base: MakeBase) -> None:
     run = make_base("lab", learnt=True, dropout=0.0)
     made = objective(run, options={"pooling": "mean"})
