@@ -96,7 +96,7 @@ class RowObjective(RowBatches):
     def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
         """Have embeddings that were trained before move slowly."""
         (_, tokens), *_ = self.model.base.row_tables()
-        return {tokens.weight: ParameterSettings(self.embedding_rate)}
+        return {each: ParameterSettings(self.embedding_rate) for each in tokens.parameters()}
 
     def row_tables(self) -> list[nn.Parameter]:
         """List the table of n-gram vectors, where there is one."""
