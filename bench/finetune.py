@@ -13,8 +13,8 @@ layers, 2 heads, feed-forward 200, 50,001 tokens, dropout 0.2.
 - the peer, sorted: the same with batches of documents of about the same length (`group_by_length`): which part of the
   difference is padding, and which is the step itself.
 
-A third row is what `rehead finetune` does unless told otherwise with a base that pretraining left as a bag: the rows of
-the tables, no layers.
+Two more rows are ours: the same with `--precision bfloat16`, and what `rehead finetune` does unless told otherwise with
+a base that pretraining left as a bag: the rows of the tables, no layers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rehead.views.encoded import EncodedTexts
 WORDS, DROPOUT, BATCH = 50_001, 0.2, 32
 
 
-def rehead_epoch(documents: Documents, longest: int, *, layers: bool) -> Callable[[], object]:
+def rehead_epoch(documents: Documents, longest: int, *, layers: bool, narrow: bool = False) -> Callable[[], object]:
     """Make ours: the objective, the optimizers and the clipping of the training loop."""
     name = "lab" if layers else "bag"
     config = preset(name, ntokens=WORDS, **({"dropout": DROPOUT} if layers else {}))
@@ -64,7 +64,9 @@ def rehead_epoch(documents: Documents, longest: int, *, layers: bool) -> Callabl
         objective.train()
         for step in range(steps):
             batch = objective.read(step)
-            (objective(batch.tensors).losses["classify"] / batch.counts["classify"]).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                loss = objective(batch.tensors).losses["classify"] / batch.counts["classify"]
+            loss.backward()
             clip(objective.parameters(), 1.0)
             optimizers.step(0.1)
 
@@ -130,6 +132,7 @@ def main() -> None:
     truth = np.array([label == ("positive",) for label in data.labels[: given.documents]], np.int64)
     documents = Documents(EncodedTexts(texts, tokenizer).ids, truth)
     sides: dict[str, Callable[[], object]] = {"rehead": rehead_epoch(documents, given.longest, layers=True)}
+    sides["in bfloat16"] = rehead_epoch(documents, given.longest, layers=True, narrow=True)
     try:
         sides["peer"] = peer_epoch(documents, given.longest, alike=False)
         sides["peer, sorted"] = peer_epoch(documents, given.longest, alike=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from rehead.compare.statistics import paired_bootstrap, permutation_test
 from rehead.finetune.linear_start import solve_head
@@ -69,32 +70,31 @@ def measure(given: argparse.Namespace) -> None:
         lr_scale=given.lr_scale,
         layer_decay=given.layer_decay,
         dropout=given.dropout,
+        precision=given.precision,
     )
     bases: dict[str, tuple[Run, Run | None]] = {}
     for path in given.base:
         run = load(path)
         bases.setdefault("scratch", (run, None))
         bases[str(path)] = (run, run)
-    right: dict[str, Flags] = {}
-    for name, (like, base) in bases.items():
-        found, clock = [], time.process_time()
-        for seed in range(given.seeds):
-            chosen = dataclasses.replace(options, seed=seed)
+    right: dict[str, list[Flags]] = {name: [] for name in bases}
+    for seed in range(given.seeds):
+        for name, (like, base) in bases.items():
+            chosen, clock = dataclasses.replace(options, seed=seed), time.process_time()
             fitted = train_network(train, None, base=base, like=like, options=chosen, whole=True)
-            found.append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
-        right[name] = np.stack(found)
-        valid = 100 * right[name][:, : len(truth) - MEASURED].mean()
-        took = (time.process_time() - clock) / given.seeds
-        shares = 100 * right[name].mean(1)
-        print(
-            f"{name:<24}{shares.mean():6.2f} ± {shares.std():.2f}, validation part {valid:.2f}, {took:.0f} CPU s",
-            flush=True,
-        )
+            with torch.autocast("cpu", torch.bfloat16, enabled=given.precision == "bfloat16"):
+                right[name].append(class_logits(fitted.run, measured.texts).argmax(1) == truth)
+            share, took = 100 * right[name][-1].mean(), time.process_time() - clock
+            print(f"seed {seed}  {name:<24}{share:6.2f}, {took:.0f} CPU s", flush=True)
+    for name, found in right.items():
+        shares = 100 * np.stack(found).mean(1)
+        valid = 100 * np.stack(found)[:, : len(truth) - MEASURED].mean()
+        print(f"{name:<24}{shares.mean():6.2f} ± {shares.std():.2f}, validation part {valid:.2f}")
     first = list(right)[1]
     for one, two in [("scratch", name) for name in list(right)[1:]] + [(first, name) for name in list(right)[2:]]:
-        gain = paired_bootstrap(right[one], right[two])
+        gain = paired_bootstrap(np.stack(right[one]), np.stack(right[two]))
         low, high = 100 * gain.interval.low, 100 * gain.interval.high
-        p = permutation_test(right[one], right[two])
+        p = permutation_test(np.stack(right[one]), np.stack(right[two]))
         print(f"{two} − {one}: {100 * gain.mean:+.2f} points ({low:+.2f} to {high:+.2f}), permutation test p = {p:.2g}")
 
 
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--lr-scale", type=float, default=1.0)
     parser.add_argument("--layer-decay", type=float, default=1.0)
     parser.add_argument("--dropout", type=float)
+    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto")
     given = parser.parse_args()
     if given.what == "text":
         sys.stdout.writelines(f"{text}\n" for text in reviews()[2])

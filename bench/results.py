@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from rehead.finetune.candidates import linear
 from rehead.finetune.candidates.candidate import Task
@@ -129,10 +130,20 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
         length=given.length,
         pooling=given.pooling,
         attention=given.attention,
+        precision=given.precision,
     )
+    quick = given.precision == "bfloat16"
 
     def by_run(make: Callable[[LabelledData], Run]) -> Way:
         return lambda train, test: class_logits(make(train), test.texts).argmax(1)
+
+    def by_gradient(**start: Run) -> Way:
+        def way(train: LabelledData, test: LabelledData) -> Ints:
+            run = train_network(train, None, **start, options=trained, whole=True).run
+            with torch.autocast("cpu", torch.bfloat16, enabled=quick):
+                return class_logits(run, test.texts).argmax(1)
+
+        return way
 
     def linear_on(train: LabelledData, view: str) -> Run:
         """Put a linear head on one neural view of the base."""
@@ -152,8 +163,8 @@ def ways_of(given: argparse.Namespace) -> dict[str, Way]:
         "words": by_run(lambda train: linear.propose(Task.make(train, base, FitOptions(), None), None).build()),
         "recipe": by_run(lambda train: fit_classifier(train, None, base=base).run),
         "self": by_run(lambda train: fit_classifier(train, None, base=base, unlabelled=unlabelled).run),
-        "scratch": by_run(lambda train: train_network(train, None, like=base, options=trained, whole=True).run),
-        "pretrained": by_run(lambda train: train_network(train, None, base=base, options=trained, whole=True).run),
+        "scratch": by_gradient(like=base),
+        "pretrained": by_gradient(base=base),
     }
     return {name: made[name] for name in given.ways}
 
@@ -174,6 +185,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, help="tokens of a document that these two ways read")
     parser.add_argument("--pooling", choices=("last", "mean"), help="of these two ways")
     parser.add_argument("--attention", choices=("causal", "both"), help="of these two ways")
+    parser.add_argument(
+        "--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="of these two ways"
+    )
     parser.add_argument("--folds", type=int, default=FOLDS, help="of the five, measure on so many")
     parser.add_argument("--draws", type=int, help="of imdb: at most so many, not all")
     parser.add_argument("--powers", type=float, nargs="+", help="other powers of the spread than those that are tried")

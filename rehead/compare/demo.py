@@ -36,7 +36,7 @@ TRAIN = 1600  # training reviews
 # The preset lab, reduced to train in minutes: its cost is the softmax over the vocabulary, and its width.
 LAB_SHAPE = {"preset": "lab", "nlayers": 2, "length": 128, "batch": 1024}
 WARM_UP = 6_000_000  # tokens that warm up its embeddings, in seconds
-LAB_READS = 96  # tokens of a review that it is fine-tuned on
+LAB_READS = 256  # tokens of a review that it is fine-tuned on
 
 
 @dataclass(kw_only=True)
@@ -162,6 +162,7 @@ def _check(options: DemoOptions, pretraining: list[PretrainOptions], comparison:
 def _comparison(options: DemoOptions) -> CompareOptions:
     """Make the options of the comparison."""
     from rehead.compare.options import CompareOptions
+    from rehead.training.distributed import fastest_precision
 
     data, report = options.out / DATA, options.out / REPORT
     return CompareOptions(
@@ -178,6 +179,7 @@ def _comparison(options: DemoOptions) -> CompareOptions:
         length=LAB_READS if options.lab else None,
         pooling="mean" if options.lab else None,
         attention="both" if options.lab else None,
+        precision=fastest_precision() if options.lab else "auto",
         resume=options.resume and (working_directory(report) / "plan.json").exists(),
         overwrite=options.overwrite,
         quiet=options.quiet,
@@ -218,6 +220,7 @@ def _write_data(options: DemoOptions) -> None:
 def _labs(options: DemoOptions) -> dict[str, PretrainOptions]:
     """Make the options of the language models: one shape, one tokenizer, two objectives."""
     from rehead.training.directory import TOKENIZER
+    from rehead.training.distributed import fastest_precision
 
     total = WARM_UP + options.lab_tokens
     share = WARM_UP / total
@@ -228,6 +231,7 @@ def _labs(options: DemoOptions) -> dict[str, PretrainOptions]:
         if made:
             tokenizer = {"tokenizer": first / TOKENIZER}
         settings = {**LAB_SHAPE, "nhid": options.lab_nhid, "tokens": total, **tokenizer}
+        settings["precision"] = fastest_precision()
         settings["objective"] = f"bag:{share:.12g},{objective}:{1 - share:.12g}"
         made[name] = _pretraining(options, name, settings)
     return made

@@ -1,6 +1,7 @@
 """The compared methods, all trained through one function: `train_method`.
 
-Scratch and pretrained are the same call of `fit_classifier` with the same options; only their initial weights differ.
+Scratch and pretrained are the same call of `fit_classifier` with the same options; only their initial weights differ,
+and with post-norm layers how the head starts and the default learning rate (docs/experiments/lab.md).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rehead.compare.baselines import fit_baseline
@@ -130,10 +132,12 @@ def train_method(
             attention=options.attention if layers else None,
             lr=options.lr,
             lr_scale=options.lr_scale,
+            precision=options.precision if layers else "auto",
             seed=seed,
         )
         base = None if method.kind == "scratch" else run
-        return _trained(fit_classifier(train, valid, base=base, like=run, options=settings), began, curve=True)
+        fitted = fit_classifier(train, valid, base=base, like=run, options=settings)
+        return _trained(fitted, began, curve=True, precision=settings.precision)
     if method.kind == "frozen":
         settings.freeze = "base"
     else:
@@ -141,10 +145,15 @@ def train_method(
     return _trained(fit_classifier(train, None, base=run, options=settings, unlabelled=unlabelled), began)
 
 
-def _trained(fitted: Fitted, began: float, *, curve: bool = False) -> TrainedMethod:
+def _trained(fitted: Fitted, began: float, *, curve: bool = False, precision: str = "auto") -> TrainedMethod:
     run = fitted.run
+
+    def predict(texts: Sequence[str]) -> NDArray[np.floating]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            return class_probabilities(run, texts)
+
     return TrainedMethod(
-        lambda texts: class_probabilities(run, texts),
+        predict,
         time.perf_counter() - began,
         [_curve_point(point) for point in fitted.curve] if curve else [],
         fitted.notes,

@@ -80,6 +80,10 @@ class CompareOptions(CommonOptions, ReadOptions):
     """How the layers of scratch and pretrained read. causal: under the square mask; both: every token attends to all
     (default: as in rehead finetune)."""
 
+    precision: Literal["auto", "float32", "bfloat16"] = flag("auto", group="hardware")
+    """Precision of matrix products in training the layers of scratch and pretrained, float32 or bfloat16 (which then
+    also predicts); auto is bfloat16 where the hardware supports it."""
+
     lr: float | None = flag(None, metavar="RATE")
     """Peak learning rate of scratch and pretrained for the weights that AdamW trains, at most 0.1; that of the n-gram
     vectors keeps its ratio to it (default: as in rehead finetune)."""

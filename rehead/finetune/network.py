@@ -56,6 +56,10 @@ VALIDATION = 0.2  # share of the examples that validate, where no validation par
 BAG_DROPOUT = 0.5  # of the document's vector, where no layer reads
 # Learning rates before the schedule: of layers and heads, of heads alone, of rows.
 LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
+# Of layers whose outputs are normed and then standardised, which are pretrained ones: a small step of theirs is a large
+# one of what the head reads. At the rate that random layers need, what was pretrained is lost in the first steps.
+# Dropout before a norm moves the mean of what comes out of it, and prediction has none (docs/experiments/lab.md).
+NORMED_LAYERS, NORMED_DROPOUT = 3e-6, 0.0
 ENCODER, ENCODER_WIDTH = (
     1e-4,
     384,
@@ -107,7 +111,8 @@ def train_network(
         examples = valid
     for note in notes:
         say(note)
-    objective = _objective(start, train, valid, options, pretrained=base is not None, keep_head=keep_head)
+    with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):  # vectors for the head's start
+        objective = _objective(start, train, valid, options, pretrained=base is not None, keep_head=keep_head)
     if options.unfreeze is not None:
         epochs = _epochs(options, len(train), objective)
         if options.unfreeze >= epochs:
@@ -187,8 +192,11 @@ def _objective(
         )
         for each in (train, valid)
     ]
+    pad = 0 if start.tokenizer is None else start.tokenizer.pad
+    own: OwnNetwork | None = None
     if view is None:
         model, freeze = _prepare(start, train, parts[0], options, pretrained=pretrained, keep_head=keep_head)
+        own = OwnNetwork(model, pad, pretrained=pretrained)
     else:
         head = Classifier(classes=len(train.names), views=(view.config(),), multilabel=train.multilabel)
         model, freeze = with_head(start.model, head).eval(), options.freeze or "none"
@@ -205,10 +213,10 @@ def _objective(
         metric=options.metric,
         layer_decay=options.layer_decay,
         weight_decay=options.weight_decay,
-        pad=0 if start.tokenizer is None else start.tokenizer.pad,
+        pad=pad,
         seed=options.seed,
         keep_head=keep_head,
-        network=network,
+        network=own if network is None else network,
     )
 
 
@@ -247,6 +255,9 @@ def _prepare(
         dropout=(BAG_DROPOUT if dropout is None else dropout) if view.name == "bag" else 0.0,
     )
     if pretrained:
+        normed = start.model.config.norm == "post" and isinstance(view, LayersView) and view.options.pooling == "mean"
+        if dropout is None and normed:
+            dropout = NORMED_DROPOUT
         made = with_head(start.model, head, dropout)
     else:
         made = with_random_weights(start.model, head, dropout, documents.ids)
@@ -384,6 +395,8 @@ def _rates(objective: Classify, options: FitOptions) -> Rates:
         return Rates(adamw=rate).at(options.lr, options.lr_scale)
     width = (256 / objective.model.config.nhid) ** 0.5
     rate = LAYERS * width if objective.layers else HEAD
+    if objective.layers and objective.network.standardise and objective.model.config.norm == "post":
+        rate = NORMED_LAYERS * width
     default = Rates(adamw=rate, muon=2e-3, rows=ROWS, weight_decay=options.weight_decay)
     return default.at(options.lr, options.lr_scale)
 

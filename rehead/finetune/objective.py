@@ -164,7 +164,7 @@ class Classify(Objective):
         """Have the head, which reads vectors as they are, read standardised ones, and score the same."""
         weight, bias = self._linear()
         with torch.no_grad():
-            bias.add_(weight @ self.shift)
+            bias.add_((weight * self.shift).sum(1))  # no matrix product, which autocast would round
             weight.div_(self.factor)
 
     def fold(self) -> None:
@@ -172,7 +172,7 @@ class Classify(Objective):
         weight, bias = self._linear()
         with torch.no_grad():
             weight.mul_(self.factor)
-            bias.sub_(weight @ self.shift)
+            bias.sub_((weight * self.shift).sum(1))
             self.shift.zero_()
             self.factor.fill_(1)
 

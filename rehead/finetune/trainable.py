@@ -74,7 +74,7 @@ class OwnNetwork:
 
     documents = 32
 
-    def __init__(self, model: Model, pad: int = 0) -> None:
+    def __init__(self, model: Model, pad: int = 0, *, pretrained: bool = True) -> None:
         config = classifier_head(model).config.neural
         if config is None:
             raise TypeError("fine-tuning by gradient needs a classifier head on a neural view")
@@ -83,9 +83,10 @@ class OwnNetwork:
         self.view: BagView | LayersView = view
         self.model, self.name, self.columns, self.pad = model, view.name, view.columns, pad
         self.padded = isinstance(view, LayersView)
-        # A head that reads directions has unit vectors already, and post-norm layers give normed ones.
         mean = isinstance(view, BagView) or view.options.pooling == "mean"
-        self.standardise = mean and not view.unit and model.config.norm == "pre"
+        # A head that reads directions has unit vectors already. Random post-norm layers need a learning rate at which
+        # standardised states would jump.
+        self.standardise = mean and not view.unit and (pretrained or model.config.norm == "pre")
 
     @functools.cached_property
     def _finder(self) -> RowFinder:

@@ -188,7 +188,7 @@ def _keep_plan(options: LabOptions) -> None:
 
 def _plan(options: LabOptions, texts: Texts, clock: _Clock) -> tuple[Plan, list[str]]:
     """Plan the fine-tuning by the time that is left, or take the plan of before the interruption."""
-    from rehead.lab.data import path_of, training_sizes
+    from rehead.lab.data import count_measured, path_of, training_sizes
     from rehead.lab.plan import Plan, make_plan
     from rehead.lab.pretraining import OBJECTIVES_COMPARED, read_snapshots
     from rehead.text.labelled import read_examples
@@ -204,7 +204,8 @@ def _plan(options: LabOptions, texts: Texts, clock: _Clock) -> tuple[Plan, list[
     lengths = [len(tokenizer.encode(text)) for text in data.texts[:SAMPLE]]
     rate = max(1.0, last.tokens / max(last.seconds, 1e-9))
     others = len(OBJECTIVES_COMPARED) - 1
-    plan, notes = make_plan(lengths, training_sizes(options, texts), options.seeds, others, 0.9 * clock.left(), rate)
+    sizes, measured = training_sizes(options, texts), count_measured(options, texts)
+    plan, notes = make_plan(lengths, sizes, options.seeds, others, measured, 0.9 * clock.left(), rate)
     clock.keep(plan={"plan": dataclasses.asdict(plan), "notes": notes})
     return plan, notes
 
@@ -216,6 +217,7 @@ def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str, c
     from rehead.compare.results import load_results
     from rehead.lab.data import path_of
     from rehead.lab.pretraining import OBJECTIVES_COMPARED
+    from rehead.training.distributed import fastest_precision
 
     report = options.out / REPORT
     if REPORT in clock.done():
@@ -237,6 +239,7 @@ def _compare(options: LabOptions, texts: Texts, plan: Plan, command_line: str, c
         length=plan.length,
         pooling="mean",
         attention="both",
+        precision=fastest_precision(),
         control=False,
         resume=unfinished,
         overwrite=options.overwrite or (options.resume and not unfinished),

@@ -16,7 +16,7 @@ from rehead.text.labelled import read_examples
 DATA = "data"
 TRAIN, VALID, MEASURED = 1_600, 400, 2_000  # built-in reviews; those that are measured on are not the demo's test part
 LARGEST, STEPS = 1_600, (16, 4, 1)  # training sets: at most so many examples, and these parts of them
-HELD_OUT = 0.36  # of the user's labelled texts: a fifth measures, a fifth of the rest validates
+HELD_OUT, MEASURED_SHARE = 0.36, 0.2  # of the user's labelled texts: a fifth measures, a fifth of the rest validates
 SENTENCE_WORDS = (8, 16)
 
 
@@ -62,6 +62,13 @@ def training_sizes(options: LabOptions, texts: Texts) -> tuple[int, ...]:
     there = len(data) if texts.valid is not None else int(len(data) * (1 - HELD_OUT))
     most, least = min(LARGEST, there), max(4, 2 * len(data.names))
     return tuple(sorted({size for part in STEPS if (size := most // part) >= least} | {most}))
+
+
+def count_measured(options: LabOptions, texts: Texts) -> int:
+    """Count the labelled texts that are measured on."""
+    if texts.test is not None:
+        return MEASURED
+    return round(MEASURED_SHARE * len(read_examples(texts.labelled, read_options(options, ReadOptions), check=False)))
 
 
 def choose_sentence(options: LabOptions, texts: Texts) -> str:

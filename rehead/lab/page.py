@@ -181,7 +181,9 @@ def _transfer(facts: LabFacts, plots: dict[str, str]) -> str:
     )
     note = (
         f"Accuracy in per cent on {results.data.sizes['test']:,} other texts; ± is the standard deviation over seeds. "
-        f"The head reads the mean of the hidden states; every network was trained in the same way."
+        "The head reads the mean of the hidden states. Every network was trained in the same way, but for two things: "
+        "on pretrained layers the head starts as the best linear classifier on what they give, and they move slowly; "
+        "random layers have to move fast, under a random head."
     )
     return (
         learning_curves(results, plots, heading="")

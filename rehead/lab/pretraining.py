@@ -24,6 +24,7 @@ from rehead.runs.run import Run, load
 from rehead.text.documents import ReadOptions
 from rehead.text.tokenizer import Tokenizer
 from rehead.training.directory import TOKENIZER
+from rehead.training.distributed import fastest_precision
 from rehead.training.loop import Watch
 from rehead.training.objective import Objective
 from rehead.training.state import State
@@ -59,6 +60,7 @@ def pretraining_options(options: LabOptions, texts: Texts, name: str) -> Pretrai
         length=LENGTH,
         batch=BATCH,
         validations=VALIDATIONS,
+        precision=fastest_precision(),
         seed=options.seed,
         resume=unfinished,
         # A run may be complete without being written down as done.

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from torch import Tensor, nn
 
-from rehead.training.objective import Batch, Measures, Objective, Sums
+from rehead.training.objective import Batch, Measures, Objective, ParameterSettings, Sums
 
 
 class Mixed(Objective):
@@ -95,6 +95,10 @@ class Mixed(Objective):
         tables = set(self.row_tables())
         rates = [pair for each in self.objectives for pair in each.row_rates().items()]
         return {table: rate for table, rate in rates if table in tables}
+
+    def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
+        """Give the settings of each; where they differ, those of the last."""
+        return {parameter: one for each in self.objectives for parameter, one in each.parameter_settings().items()}
 
     def idle(self) -> list[nn.Parameter]:
         """List the parameters that none of them trains."""

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from rehead.model.config import ModelConfig
 from rehead.model.model import Model
-from rehead.model.objectives import OBJECTIVES, ObjectiveSpec, Stage
+from rehead.model.objectives import OBJECTIVES, ObjectiveSpec, Stage, specs_of
 from rehead.pretrain import causal, document, hybrid, masked
 from rehead.pretrain.context import BuildContext, Prepared
 from rehead.pretrain.document import Document
 from rehead.pretrain.mixed import Mixed
 from rehead.pretrain.ngram_counts import choose_ngrams
 from rehead.pretrain.options import PretrainOptions
+from rehead.pretrain.row_objective import RowObjective
 from rehead.training.budget import Budget
 from rehead.training.loop import Phase
 from rehead.training.objective import Objective
@@ -33,6 +34,7 @@ DOCUMENT_BATCH = 20_480  # tokens per step of objectives that read documents: se
 SMALLEST_BATCH, LARGEST_BATCH, STEPS = 1_024, 8_192, 2_000
 PATIENCE = 0.3  # share of the default budget of a bag without a lower held-out loss, after which it is stopped
 TIMED_BATCH = 2_048  # where the budget is in minutes, so the number of tokens is unknown
+WARM_RATE = 0.1  # of embeddings after a warm start: at the full rate, a language model soon undoes what they know
 
 
 def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, prepared: Prepared) -> list[Phase]:
@@ -50,11 +52,18 @@ def make_phases(options: PretrainOptions, stages: list[Stage], model: Model, pre
             context = BuildContext(spec, options, model, prepared, batch, place, list(built))
             objectives.append(BUILDERS[name](context))
             built.append(objectives[-1])
+            if isinstance(objectives[-1], RowObjective) and warms_up(stages[:place], model.config):
+                objectives[-1].embedding_rate = WARM_RATE
         objective = objectives[0] if len(objectives) == 1 else Mixed(objectives)
         budget = _budget(options, objective, stage.share, tokens)
         patience = _patience(options, objective) if place == len(stages) - 1 else None
         phases.append(Phase(objective, budget, _rates(options, model.config), patience))
     return phases
+
+
+def warms_up(before: list[Stage], config: ModelConfig) -> bool:
+    """Return whether earlier stages have trained the embeddings alone, under layers that read them at another size."""
+    return config.scale_embedding and any(not spec.trains_layers for spec in specs_of(before))
 
 
 def _batch(options: PretrainOptions, spec: ObjectiveSpec, share: float, tokens: int) -> int:

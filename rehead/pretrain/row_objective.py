@@ -25,7 +25,7 @@ from rehead.text.packed_rows import PackedRows
 from rehead.text.random_streams import Stream
 from rehead.text.store_subset import Store
 from rehead.training.cross_entropy import linear_cross_entropy
-from rehead.training.objective import Batch, Measures, Objective
+from rehead.training.objective import Batch, Measures, Objective, ParameterSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,6 +77,9 @@ class RowBatches(Objective):
 class RowObjective(RowBatches):
     """An objective on rows of tokens, of a model of rehead's own with a language-model head."""
 
+    embedding_rate: float = 1.0
+    "Multiplier of the learning rate of the token embeddings: low where an earlier stage has trained them."
+
     def __init__(self, model: Model, train: Store, valid: Store, *, time: int, batch: int, seed: int) -> None:
         if not isinstance(model.head, LanguageModelHead):
             raise ConfigError(f"the objective {self.name!r} needs a model with a language-model head.")
@@ -89,6 +92,11 @@ class RowObjective(RowBatches):
     def predict(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
         """Sum the losses of some predictions: hidden (N, H), targets (N,); in validation, count correct ones too."""
         return linear_cross_entropy(*self.model.token_logit_parts(hidden), targets)
+
+    def parameter_settings(self) -> dict[nn.Parameter, ParameterSettings]:
+        """Have embeddings that were trained before move slowly."""
+        (_, tokens), *_ = self.model.base.row_tables()
+        return {each: ParameterSettings(self.embedding_rate) for each in tokens.parameters()}
 
     def row_tables(self) -> list[nn.Parameter]:
         """List the table of n-gram vectors, where there is one."""

@@ -155,6 +155,15 @@ def has_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.cpu.get_capabilities().get("amx_bf16", False))
 
 
+def fastest_precision() -> Literal["auto", "bfloat16"]:
+    """Choose the precision to train layers with in the least time on this machine.
+
+    AVX512-BF16 trains the layers of `lab` 2.3 to 3 times as fast as float32, and reaches the same
+    (docs/experiments/lab.md). `auto` takes it only with AMX.
+    """
+    return "bfloat16" if torch.cpu.get_capabilities().get("avx512_bf16", False) else "auto"
+
+
 def check_compiler(device: torch.device) -> None:
     """Refuse --compile on a CPU if the C++ compiler that torch would call is missing."""
     usual = {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")

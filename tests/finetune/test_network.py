@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -109,7 +109,9 @@ def test_several_labels(make_base: MakeBase) -> None:
     check_kept(fitted, valid)
 
 
-def rates_of(run: Run, monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[str, set[float]]:
+def rates_of(
+    run: Run, monkeypatch: pytest.MonkeyPatch, *, scratch: bool = False, **given: Any
+) -> dict[str, set[float]]:
     """The learning rates that the optimizers are made with, before the schedule."""
     made: dict[str, set[float]] = {}
     plain = Optimizers.__init__
@@ -120,7 +122,8 @@ def rates_of(run: Run, monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[st
 
     with monkeypatch.context() as patched:
         patched.setattr(Optimizers, "__init__", init)
-        train_network(reviews(20), reviews(10, 1), base=run, options=FitOptions(epochs=0.1, device="cpu", **given))
+        asked = FitOptions(epochs=0.1, device="cpu", **given)
+        train_network(reviews(20), reviews(10, 1), base=None if scratch else run, like=run, options=asked)
     return made
 
 
@@ -137,6 +140,33 @@ def test_lr_is_the_learning_rate(make_base: MakeBase, monkeypatch: pytest.Monkey
     given = rates_of(bag, monkeypatch, lr=1e-4)
     assert given["AdamW"] == {1e-4}
     assert max(given["RowAdagrad"]) == pytest.approx(1e-3), "ten times that of AdamW, as by default"
+
+
+def test_pretrained_normed_layers_move_slowly_where_their_mean_is_standardised(
+    make_base: MakeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width = (256 / 16) ** 0.5
+    layers = make_base("lab")
+    assert rates_of(layers, monkeypatch, pooling="mean") == {"AdamW": {3e-6 * width}}
+    assert rates_of(layers, monkeypatch, pooling="last") == {"AdamW": {3e-4 * width}}
+    assert rates_of(layers, monkeypatch, scratch=True, pooling="mean") == {"AdamW": {3e-4 * width}}
+    pre = rates_of(make_base("small", learnt=True), monkeypatch, freeze="none", pooling="mean")
+    assert pre["AdamW"] == {3e-4 * width}
+    assert rates_of(layers, monkeypatch, pooling="mean", lr=2e-5) == {"AdamW": {2e-5}}
+
+
+def test_nothing_is_dropped_before_norms_whose_mean_is_standardised(make_base: MakeBase) -> None:
+    run = make_base("lab", dropout=0.2)
+
+    def dropout_of(base: Run | None, pooling: Literal["last", "mean"], dropout: float | None = None) -> float:
+        asked = FitOptions(epochs=0.1, device="cpu", pooling=pooling, dropout=dropout)
+        fitted = train_network(reviews(20), reviews(10, 1), base=base, like=run, options=asked)
+        return fitted.run.model.config.dropout
+
+    assert dropout_of(run, "mean") == 0.0
+    assert dropout_of(run, "mean", 0.3) == 0.3
+    assert dropout_of(run, "last") == 0.2
+    assert dropout_of(None, "mean") == 0.2
 
 
 def test_learning_rates_out_of_range_are_refused(make_base: MakeBase) -> None:

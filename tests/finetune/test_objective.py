@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from rehead.finetune.build import with_head
+from rehead.finetune.linear_start import solve_head
 from rehead.finetune.metrics import compute_metrics
 from rehead.finetune.objective import Classify, Documents
 from rehead.finetune.targets import targets
+from rehead.finetune.trainable import OwnNetwork
 from rehead.model.config import Classifier
 from rehead.runs.run import Run
 from rehead.runs.scoring import classifier_head, score_texts
@@ -169,6 +171,36 @@ def test_folding_the_standardising_changes_no_score(make_base: MakeBase) -> None
     other._take_up()
     other.fold()
     np.testing.assert_allclose(score_texts(other.model, valid), raw, rtol=1e-4, atol=1e-5)
+
+
+def test_folding_is_exact_in_bfloat16(make_base: MakeBase) -> None:
+    """Standardised vectors have large shifts: rounded products with them would move the decision."""
+    folded = []
+    for narrow in (False, True):
+        made = objective(make_base("bag"), freeze="none")
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            made._take_up()
+            made.fold()
+            made.shift.fill_(3)
+            made.fold()
+        folded.append(classifier_head(made.model).bias.detach())
+    assert torch.equal(*folded)
+
+
+def test_the_head_of_averaged_normed_states_starts_as_the_best_linear_classifier(make_base: MakeBase) -> None:
+    run = make_base("lab", learnt=True, dropout=0.0)
+    made = objective(run, options={"pooling": "mean"})
+    vectors = made.network.vectors(made.parts)
+    np.testing.assert_allclose(made.shift, vectors.mean(0), rtol=1e-4, atol=1e-6)
+    weight, bias = solve_head((vectors - made.shift.numpy()) * made.factor.numpy(), made.train_documents.targets, 2)
+    head = classifier_head(made.model)
+    np.testing.assert_allclose(head.of("layers").weight.detach(), weight, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(head.bias.detach(), bias, rtol=1e-3, atol=1e-5)
+    last = objective(run, options={"pooling": "last"})
+    assert not last.shift.any(), "a single state is not a mean"
+    random = OwnNetwork(made.model, pretrained=False)
+    assert not random.standardise, "random layers need a rate at which standardised states would jump"
+    assert OwnNetwork(objective(make_base("small", learnt=True)).model, pretrained=False).standardise
 
 
 def test_the_head_moves_first_and_fastest(make_base: MakeBase) -> None:

@@ -138,6 +138,21 @@ def test_a_second_lab_is_told_who_has_it(place: Path, capsys: pytest.CaptureFixt
     assert Path("lab/causal").exists()
 
 
+@pytest.mark.parametrize(("processor", "precision"), [({"avx512_bf16": True}, "bfloat16"), ({}, "auto")])
+def test_layers_are_trained_in_bfloat16_where_the_processor_has_it(
+    place: Path, processor: dict[str, bool], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: processor)
+    options = LabOptions(out=Path("lab"), text=["text.txt"], labelled=["labelled.csv"])
+    assert pretraining.pretraining_options(options, data.locate(options), "masked").precision == precision
+
+
+def test_the_fifth_that_is_measured_on_is_counted(place: Path) -> None:
+    options = LabOptions(out=Path("lab"), text=["text.txt"], labelled=["labelled.csv"])
+    assert data.count_measured(options, data.locate(options)) == 16
+    assert data.count_measured(LabOptions(out=Path("lab")), data.locate(LabOptions(out=Path("lab")))) == data.MEASURED
+
+
 def test_masks_stand_for_the_longest_word_of_each_half() -> None:
     assert with_masks("a lovely film, with a superb end") == ("a [MASK] film, with a [MASK] end", ["lovely", "superb"])
     assert with_masks("film") == ("[MASK]", ["film"])

@@ -16,8 +16,9 @@ from rehead.pretrain.context import Prepared
 from rehead.pretrain.directory import description
 from rehead.pretrain.document import DEFAULT_DOCUMENTS, Document
 from rehead.pretrain.options import PretrainOptions, check_pretraining, objective_of
-from rehead.pretrain.phases import default_batch, default_epochs, make_phases
+from rehead.pretrain.phases import WARM_RATE, default_batch, default_epochs, make_phases
 from rehead.training.loop import Phase
+from rehead.training.objective import ParameterSettings
 from rehead.training.optimizers import Optimizers
 from tests.pretrain.conftest import Corpus
 
@@ -65,6 +66,24 @@ def test_past_layers_that_are_not_the_identity_only_a_warm_start_goes(corpus: Co
     for allowed in ("bag,causal", "bag:0.9,masked:0.1", "bag,document", "document"):
         check_pretraining(PretrainOptions(texts=["x"], out=Path("unused"), objective=allowed, preset="lab"))
     assert phases(corpus, "document", "lab")
+
+
+@pytest.mark.parametrize(
+    ("objective", "name", "rate"),
+    [
+        ("bag,causal", "lab", WARM_RATE),
+        ("bag,masked+document", "lab", WARM_RATE),
+        ("causal", "lab", 1.0),
+        ("document,causal", "lab", 1.0),
+        ("bag,causal", "small", 1.0),
+    ],
+)
+def test_warmed_embeddings_move_slowly(corpus: Corpus, objective: str, name: str, rate: float) -> None:
+    last = phases(corpus, objective, name)[-1].objective
+    table = last.model.base.embedding.weight
+    assert last.parameter_settings().get(table, ParameterSettings()).lr_scale == rate
+    others = {each for each in last.parameters() if each is not table}
+    assert not any(last.parameter_settings().get(each, ParameterSettings()).lr_scale != 1 for each in others)
 
 
 @pytest.mark.parametrize(
