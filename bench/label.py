@@ -77,11 +77,14 @@ def read(name: str, data: Path) -> tuple[list[str], list[list[str]]]:
     return [text for _, text in rows], [label.split("|") for label, _ in rows]
 
 
-def prepare(name: str, folder: Path, data: Path) -> Pool:
-    """Give features and labels of a set, from the folder if they are there."""
-    kept = folder / f"{name}.npz"
+def prepare(name: str, folder: Path, data: Path, split: int = 0) -> Pool:
+    """Give features and labels of a set, from the folder if they are there.
+
+    Split 1 holds out no text that split 0 held out: what was chosen on one split is reported on the other.
+    """
+    kept = folder / f"{name}-{split}.npz"
     texts, labels = read(name, data)
-    order = np.random.default_rng(0).permutation(len(texts))[: POOL + HELD_OUT]
+    order = np.roll(np.random.default_rng(0).permutation(len(texts)), -POOL * split)[: POOL + HELD_OUT]
     count = len(order) - min(HELD_OUT, len(order) // 4)
     names = sorted({label for each in order for label in labels[each]})
     truth = np.array([[label in labels[each] for label in names] for each in order], np.float32)
@@ -89,10 +92,10 @@ def prepare(name: str, folder: Path, data: Path) -> Pool:
     if kept.exists():
         return Pool(name, np.load(kept)["features"], truth, count, multilabel)
     chosen = [texts[each] for each in order]
-    out = folder / f"{name}-base"
+    out = folder / f"{name}-{split}-base"
     if not (out / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{name}.txt"
+        file = folder / f"{name}-{split}.txt"
         file.write_text("".join(" ".join(each.split()) + "\n" for each in chosen[:count]), encoding="utf-8")
         rehead.pretrain(file, out=out, quiet=True, overwrite=True)
 

@@ -51,7 +51,7 @@ async function look() {
   takeClasses(found.classes);
   $("name").textContent = found.name;
   document.title = `${found.name} – rehead label`;
-  const some = found.working < found.texts ? ` (a random ${found.working.toLocaleString()} of them are asked)` : "";
+  const some = !found.whole ? " so far" : found.working < found.texts ? ` (a random ${found.working.toLocaleString()} of them are asked)` : "";
   const people = found.people > 1 ? `, by ${found.people} people` : "";
   $("what").textContent = `${found.texts.toLocaleString()} texts${some}, ${found.labelled.toLocaleString()} labelled${people}` +
     (found.conflicts ? `, ${found.conflicts} that people disagree about` : "");

@@ -90,12 +90,11 @@ class Review:
         if snapshot is None or label >= snapshot.probabilities.shape[1]:
             raise RequestError("there is no classifier yet. Label some texts of two classes first.")
         shares: NDArray[Any] = snapshot.probabilities
-        with self.project.lock:
-            free = learner.labelled().free
+        free = learner.free(snapshot.pool)
         predicted = snapshot.head.decide(shares)[:, label] > 0
         places = np.flatnonzero(free & predicted)
         places = places[np.argsort(-shares[places, label], kind="stable")][: min(wanted, BULK)]
-        texts = [int(learner.ids[place]) for place in places]
+        texts = [int(snapshot.pool.ids[place]) for place in places]
         if not texts:
             raise RequestError("the classifier gives this label to no further text.")
         shown = np.random.default_rng().permutation(len(texts))[:LOOKED_AT].tolist()

@@ -117,7 +117,7 @@ def test_the_user_chooses_what_comes_next(server: Labelling) -> None:
     learnt(server)
     likely = server.next("page-2", want="class", number=1)
     assert likely["guess"][0][0] == 1
-    order = server.labels.learner.permutation
+    order = server.labels.learner.pool.permutation
     dealt = {text for text, state in server.project.labels.texts.items() if state.looked_at}
     undealt = [int(place) for place in order if int(place) not in dealt]
     assert server.next("page-3", want="random")["text"] in undealt[:4], "the next of the permutation"

@@ -63,7 +63,7 @@ def test_a_failure_is_said_and_labelling_goes_on(
 def test_random_texts_are_a_prefix_of_one_order_however_they_were_labelled(tmp_path: Path, tiny_base: str) -> None:
     with labelling(tmp_path, TEXTS, base=[tiny_base]) as server:
         learner = server.labels.learner
-        order = [int(learner.ids[place]) for place in learner.permutation]
+        order = [int(learner.pool.ids[place]) for place in learner.pool.permutation]
         for text in (order[1], order[4]):
             server.call("/label", text=text, labels=[0], how="search")
         assert learner.random_texts() == []
