@@ -35,7 +35,17 @@ import numpy as np
 import rehead
 from rehead.label.blocks import side_by_side
 from rehead.label.choosing import FIRST, PATTERN, SEVERAL, START, Kind, Lists, doubted, rank, take, varied
-from rehead.label.estimate import LEAST_RANDOM, PER_CLASS, PER_LABEL, expected_shares, macro_f1, wilson
+from rehead.label.estimate import (
+    LEAST_RANDOM,
+    MORE,
+    PER_CLASS,
+    PER_LABEL,
+    design_effect,
+    expected_shares,
+    gain,
+    macro_f1,
+    wilson,
+)
 from rehead.label.features import FeatureReader, base_readers, lsa_reader
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
@@ -160,6 +170,8 @@ class Course:
     accuracy: dict[int, tuple[float, float]]
     covered: list[tuple[int, bool, bool | None]]
     "Number of labels, and whether the intervals of accuracy and of macro-F1 covered the pool's."
+    gains: list[tuple[float, float, float]]
+    "What 50 more labels were expected to bring, half the interval of that, and what they brought."
 
 
 def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover: bool) -> Course:
@@ -172,7 +184,7 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
     labelled: list[int] = []
     lists: Lists = {}
     head: Head | None = None
-    course = Course({}, [])
+    course = Course({}, [], [])
     counts = np.zeros(truth.shape[1], np.int64)
     again: set[int] = set()
     asked = 0
@@ -206,7 +218,29 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
             course.accuracy[asked] = score(pool, rows)
             if cover:
                 course.covered += coverage(pool, final, rows, permutation, asked)
+    if cover and not pool.multilabel:
+        ends = [size for size in sizes if 2 * MORE <= size <= len(labelled) - MORE]
+        course.gains = [brought(pool, np.array(labelled, np.int64), size) for size in ends]
     return course
+
+
+def brought(pool: Pool, rows: np.ndarray, count: int) -> tuple[float, float, float]:
+    """Compare the gain that is expected after so many labels with the one that came."""
+    features, truth = pool.features[: pool.count], pool.truth[: pool.count]
+    decided = []
+    for size in (count - MORE, count, count + MORE):
+        some = rows[:size]
+        head = fit_head(features[some], truth[some], multilabel=False)
+        shares = head.probabilities(features)
+        if size == count:
+            present = shares
+        whole = shares.copy()
+        whole[some] = head.out_of_fold  # each without its label, as a new text is predicted
+        decided.append((head.decide(shares), float((head.decide(whole) == truth).all(1).mean())))
+    (before, _), (now, accuracy), (_, later) = decided
+    found = gain(present, now, before, count)
+    assert found is not None
+    return found.expected, found.half, later - accuracy
 
 
 def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], asked: int) -> list:
@@ -222,13 +256,14 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
     truth = pool.truth[: pool.count]
     guess = head.decide(head.out_of_fold[drawn])
     given = truth[rows[drawn]]
-    found = wilson(float((guess == given).all(1).sum()), len(drawn))
+    design = design_effect(head, truth[rows], np.array(drawn))
+    found = wilson(float((guess == given).all(1).sum()), len(drawn), design)
     whole = head.decide(head.probabilities(pool.features[: pool.count]))
     whole[rows] = head.decide(head.out_of_fold)  # each without its label, as a new text is predicted
     real = float((whole == truth).all(1).mean())
     shares = head.probabilities(pool.features[: pool.count])
     expected = expected_shares(shares, whole, multilabel=pool.multilabel)
-    f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel)
+    f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel, design=design)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
     shown = len(drawn) >= (PER_LABEL if pool.multilabel else PER_CLASS) * truth.shape[1]
@@ -239,12 +274,15 @@ def accuracy(given: argparse.Namespace) -> None:
     """Simulate, and print a table for each set."""
     sizes = tuple(int(each) for each in given.sizes.split(",")) if given.sizes else SIZES
     for name in given.sets.split(","):
-        pool = prepare(name, given.folder, given.data)
+        pool = prepare(name, given.folder, given.data, given.split)
         few = pool.truth.shape[1]
         print(f"{name}: {pool.count:,} texts, {few} classes, {pool.features.shape[1]} features", flush=True)
         for rule in given.rules.split(","):
             began = time.perf_counter()
-            courses = [simulate(pool, rule, seed, sizes, cover=given.cover) for seed in range(given.seeds)]
+            courses = [
+                simulate(pool, rule, seed, sizes, cover=given.cover)
+                for seed in range(given.first, given.first + given.seeds)
+            ]
             for place, what in enumerate(
                 ("micro-F1" if pool.multilabel else "accuracy", "F1" if name == RARE else "macro-F1")
             ):
@@ -256,6 +294,13 @@ def accuracy(given: argparse.Namespace) -> None:
                     held = [each[place] for each in seen if each[place] is not None]
                     said.append(f"{what} {100 * np.mean(held):.1f} % of {len(held)}" if held else f"{what} not shown")
                 print(f"  {rule:<12}covered  {', '.join(said)}")
+            if given.cover and (gains := np.array([each for course in courses for each in course.gains])).size:
+                expected, half, came = gains.T
+                held = 100 * np.mean(abs(expected - came) <= half)
+                print(
+                    f"  {rule:<12}50 more brought {100 * came.mean():.2f} points, expected "
+                    f"{100 * expected.mean():.2f} (±{100 * half.mean():.2f}), covered {held:.1f} % of {len(gains)}"
+                )
             print(f"  {rule:<12}{time.perf_counter() - began:.0f} s", flush=True)
         print("  at labels            " + "".join(f"{size:6}" for size in sizes), flush=True)
 
@@ -343,6 +388,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("sets"), help="folder with NAME.tsv.gz")
     parser.add_argument("--rules", default="random,mixture")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--split", type=int, default=0, help="which texts are held out: 0, or 1 for others")
     parser.add_argument("--sizes", help="numbers of labels at which to measure")
     parser.add_argument("--cover", action="store_true", help="check the intervals as well")
     parser.add_argument("--texts", default="5_000,50_000,500_000")

@@ -125,6 +125,8 @@ def shares(
     if multilabel:
         found = 1 / (1 + np.exp(-np.clip(2 * logits, -30, 30)))
         return np.clip(found, FLOOR, 1 - FLOOR).astype(np.float32)
+    if not logits.shape[1]:  # no class has been named yet
+        return np.zeros(logits.shape, np.float32)
     logits = logits - logits.max(1, keepdims=True)
     odds = np.exp(logits)
     found = odds / odds.sum(1, keepdims=True)

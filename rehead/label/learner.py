@@ -91,6 +91,8 @@ class Snapshot:
     "Labelled texts, in the order of their labels: (N,)."
     doubt: dict[int, float]
     "How sure the others are that a label is wrong, by text."
+    instead: dict[int, int]
+    "The class that they would give instead, where a text has one label."
     lists: Lists
     blocks: list[Block]
     features: Floats
@@ -254,14 +256,18 @@ class Learner:
             lists = {}
         if not lists or len(labelled.texts) < START:
             lists |= self._first_lists(features, labelled, prior)
-        doubt: dict[int, float] = {}
+        doubt, instead = {}, {}
         if labelled.texts and labelled.classes:
             found = contradiction(head.out_of_fold, labelled.truth, self.multilabel)
             doubt = {text: float(each) for text, each in zip(labelled.texts, found, strict=True)}
+            if not self.multilabel:
+                instead = dict(zip(labelled.texts, head.out_of_fold.argmax(1).tolist(), strict=True))
             rows = doubted(head.out_of_fold, labelled.truth, self.multilabel)
             lists["doubted"] = [int(labelled.places[row]) for row in rows]
         seconds, texts = time.perf_counter() - began, labelled.texts
-        snapshot = Snapshot(labelled.version, pool, head, shares, texts, doubt, lists, blocks, features, seconds)
+        snapshot = Snapshot(
+            labelled.version, pool, head, shares, texts, doubt, instead, lists, blocks, features, seconds
+        )
         return snapshot, labelled
 
     def _first_lists(self, features: Floats, labelled: Labelled, prior: Floats | None) -> Lists:
@@ -320,16 +326,19 @@ class Learner:
     def _curve(self, snapshot: Snapshot, labelled: Labelled, random: Ints, design: float) -> dict[str, Any] | None:
         """Fit to the first labels of several numbers; None if a label came meanwhile."""
         features, sizes = snapshot.features, points(len(labelled.texts))
-        truth, curve, rights = labelled.truth[random], [], []
-        changed = None
+        truth, curve = labelled.truth[random], []
+        changed = more = None
         for size in sizes:
             if self._wake.is_set():
                 return None
             head = snapshot.head if size == len(labelled.texts) else self._fit(features, labelled, size, None)
             if size == len(labelled.texts) - MORE:
-                before = head.decide(head.probabilities(features))
-                after = snapshot.head.decide(snapshot.probabilities)
-                changed = float((before != after).any(1)[snapshot.pool.askable].mean())
+                some = snapshot.pool.askable
+                before = head.decide(head.probabilities(features))[some]
+                now = snapshot.head.decide(snapshot.probabilities)[some]
+                changed = float((before != now).any(1).mean())
+                if not self.multilabel:
+                    more = gain(snapshot.probabilities[some], now, before, len(labelled.texts))
             if len(random) >= LEAST_RANDOM:
                 later = random >= size
                 guess = np.zeros_like(truth)
@@ -337,9 +346,7 @@ class Learner:
                 if later.any():
                     guess[later] = head.decide(head.probabilities(features[labelled.places[random[later]]]))
                 right = (guess == truth).all(1)
-                rights.append(right)
                 curve.append({"labels": size, **wilson(float(right.sum()), len(random), design).rounded()})
-        more = gain(np.array(rights), np.array(sizes)) if rights else None
         return {
             "curve": curve,
             "changed": changed,

@@ -62,10 +62,14 @@ class Review:
                 needle = query.casefold()
                 kept = [each for each in kept if needle in self.project.store[each[0]].text.casefold()]
             kept.sort(key=lambda each: (not each[1].conflict, -doubt.get(each[0], 0.0), -_newest(each[1])))
-            rows = [self._row(text, doubt.get(text, 0.0)) for text, _ in kept[offset : offset + PAGE]]
+            instead = {} if snapshot is None else snapshot.instead
+            rows = [
+                {**self._row(text), "doubt": round(doubt.get(text, 0.0), 3), "instead": instead.get(text)}
+                for text, _ in kept[offset : offset + PAGE]
+            ]
         return {"rows": rows, "total": len(kept), "offset": offset}
 
-    def _row(self, text: int, doubt: float) -> dict[str, Any]:
+    def _row(self, text: int) -> dict[str, Any]:
         found, state = self.project.store[text], self.project.labels.texts[text]
         given = state.label
         return {
@@ -81,7 +85,6 @@ class Review:
             "conflict": state.conflict,
             "skipped": state.skipped,
             "note": state.note,
-            "doubt": round(doubt, 3),
         }
 
     def offer(self, label: int, wanted: int) -> dict[str, Any]:

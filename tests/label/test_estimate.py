@@ -90,13 +90,17 @@ def test_the_curve_ends_now_and_has_the_last_fifty() -> None:
     assert all(each >= 10 for each in points(90))
 
 
-def test_the_gain_is_that_of_the_curve() -> None:
-    sizes = np.array([20, 40, 80, 160, 320])
-    error = 0.1 + 1.2 / np.sqrt(sizes)
-    ranks = np.random.default_rng(0).permutation(4000) / 4000
-    right = ranks[None, :] >= error[:, None]
-    found = gain(right, sizes)
+def test_the_gain_is_what_the_last_labels_brought_and_falls_like_the_root() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.2, 0.8]])
+    now = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    before = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32)
+    found = gain(probabilities, now, before, 200)
     assert found is not None
-    assert found.expected == pytest.approx(1.2 / np.sqrt(320) - 1.2 / np.sqrt(370), abs=0.001)
-    assert 0 < found.half < 0.01
-    assert gain(right[:, :5], sizes) is None, "too few random texts say nothing"
+    brought = (0.7 - 0.3 + 0.6 - 0.4) / 4
+    ahead = (200**-0.5 - 250**-0.5) / (150**-0.5 - 200**-0.5)
+    assert found.expected == pytest.approx(0.8 * brought * ahead)
+    assert found.half == pytest.approx(0.05 * 0.5**0.5)
+    same = gain(probabilities, now, now, 200)
+    assert same is not None
+    assert (same.expected, same.half) == (0, 0.001), "never quite sure"
+    assert gain(probabilities, now, before, 99) is None, "of so few labels it says nothing"
