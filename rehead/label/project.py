@@ -177,10 +177,10 @@ class Project:
             self.record({"kind": "rename", "class": number, "name": name, "by": by})
 
     def set_seeds(self, words: dict[int, list[str]], by: str) -> None:
-        """Say which words stand for which class."""
+        """Say which words stand for these classes; those of others stay."""
         with self.lock:
             self._classes(words)
-            kept = {str(number): some for number, some in words.items() if some}
+            kept = {str(number): some for number, some in {**self.labels.seeds, **words}.items() if some}
             self.record({"kind": "seeds", "words": kept, "by": by})
 
     def check_text(self, text: int) -> None:

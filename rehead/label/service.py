@@ -246,11 +246,13 @@ class LabelService:
             words = {int(number): [each for each in some if each.strip()] for number, some in request.words.items()}
         except ValueError:
             raise UserError("words are given by the numbers of classes.") from None
-        self.project.set_seeds(words, request.by)
+        with self.project.lock:
+            self.project.set_seeds(words, request.by)
+            given = dict(self.project.labels.seeds)
         seeds = self.learner.seeds
         if seeds is None:
             return {"further": {}, "ready": False}
-        return {"further": {str(each): some for each, some in seeds.further(words).items()}, "ready": True}
+        return {"further": {str(each): some for each, some in seeds.further(given).items()}, "ready": True}
 
     def find_clusters(self, request: asked.FromPage) -> dict[str, Any]:
         """Group a sample of the texts."""

@@ -99,7 +99,7 @@ def test_the_gain_is_what_the_last_labels_brought_and_falls_like_the_root() -> N
     brought = (0.7 - 0.3 + 0.6 - 0.4) / 4
     ahead = (200**-0.5 - 250**-0.5) / (150**-0.5 - 200**-0.5)
     assert found.expected == pytest.approx(0.8 * brought * ahead)
-    assert found.half == pytest.approx(0.05 * 0.5**0.5)
+    assert found.half == pytest.approx(0.06 * 0.5**0.5)
     same = gain(probabilities, now, now, 200)
     assert same is not None
     assert (same.expected, same.half) == (0, 0.001), "never quite sure"

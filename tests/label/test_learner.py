@@ -106,3 +106,14 @@ def test_labels_outside_the_texts_teach_and_are_never_asked(tmp_path: Path, tiny
         assert right.mean() > 0.75
         asked = [server.next(f"page-{number}")["text"] for number in range(30)]
         assert all(text not in server.project.store.extra for text in asked)
+
+
+def test_without_classes_there_is_nothing_to_learn_and_no_failure(tmp_path: Path, tiny_base: str) -> None:
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=None) as server:
+        learnt(server)
+        state = server.call("/state")
+        assert (state["failure"], state["classes"]) == ("", [])
+        number = server.call("/class", name="good")["number"]
+        server.call("/label", text=0, labels=[number], how="varied")
+        learnt(server)
+        assert server.call("/state")["failure"] == ""
