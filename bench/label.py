@@ -34,20 +34,9 @@ from pathlib import Path
 import numpy as np
 
 import rehead
+from rehead.label import estimate
 from rehead.label.blocks import side_by_side
 from rehead.label.choosing import FIRST, PATTERN, SEVERAL, START, Kind, Lists, doubted, rank, take, varied
-from rehead.label.estimate import (
-    LEAST_LABELS,
-    LEAST_RANDOM,
-    MORE,
-    PER_CLASS,
-    PER_LABEL,
-    design_effect,
-    expected_shares,
-    gain,
-    macro_f1,
-    wilson,
-)
 from rehead.label.features import FeatureReader, base_readers, lsa_reader
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
@@ -220,7 +209,7 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], every: in
             if cover:
                 course.covered += coverage(pool, final, rows, permutation, asked)
     if cover and not pool.multilabel:
-        ends = [size for size in sizes if LEAST_LABELS <= size <= len(labelled) - MORE]
+        ends = [size for size in sizes if estimate.LEAST_LABELS <= size <= len(labelled) - estimate.MORE]
         course.gains = [brought(pool, np.array(labelled, np.int64), size) for size in ends]
     return course
 
@@ -229,7 +218,7 @@ def brought(pool: Pool, rows: np.ndarray, count: int) -> tuple[float, float, flo
     """Compare the gain that is expected after so many labels with the one that came."""
     features, truth = pool.features[: pool.count], pool.truth[: pool.count]
     decided = []
-    for size in (count - MORE, count, count + MORE):
+    for size in (count - estimate.MORE, count, count + estimate.MORE):
         some = rows[:size]
         head = fit_head(features[some], truth[some], multilabel=False)
         shares = head.probabilities(features)
@@ -239,7 +228,7 @@ def brought(pool: Pool, rows: np.ndarray, count: int) -> tuple[float, float, flo
         whole[some] = head.out_of_fold  # each without its label, as a new text is predicted
         decided.append((head.decide(shares), float((head.decide(whole) == truth).all(1).mean())))
     (before, _), (now, accuracy), (_, later) = decided
-    found = gain(present, now, before, count)
+    found = estimate.gain(present, now, before, count)
     assert found is not None
     return found.expected, found.half, later - accuracy
 
@@ -252,22 +241,22 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
         if place not in known:
             break
         drawn.append(known[place])
-    if len(drawn) < LEAST_RANDOM:
+    if len(drawn) < estimate.LEAST_RANDOM:
         return []
     truth = pool.truth[: pool.count]
     guess = head.decide(head.out_of_fold[drawn])
     given = truth[rows[drawn]]
-    design = design_effect(head, truth[rows], np.array(drawn))
-    found = wilson(float((guess == given).all(1).sum()), len(drawn), design)
+    design = estimate.design_effect(head, truth[rows], np.array(drawn))
+    found = estimate.wilson(float((guess == given).all(1).sum()), len(drawn), design)
     whole = head.decide(head.probabilities(pool.features[: pool.count]))
     whole[rows] = head.decide(head.out_of_fold)  # each without its label, as a new text is predicted
     real = float((whole == truth).all(1).mean())
     shares = head.probabilities(pool.features[: pool.count])
-    expected = expected_shares(shares, whole, multilabel=pool.multilabel)
-    f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel, design=design)
+    expected = estimate.expected_shares(shares, whole, multilabel=pool.multilabel)
+    f1 = estimate.macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel, design=design)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
-    shown = len(drawn) >= (PER_LABEL if pool.multilabel else PER_CLASS) * truth.shape[1]
+    shown = len(drawn) >= (estimate.PER_LABEL if pool.multilabel else estimate.PER_CLASS) * truth.shape[1]
     return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high if shown else None)]
 
 
