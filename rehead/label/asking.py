@@ -24,7 +24,8 @@ class Asking:
     def __init__(self, project: Project, learner: Learner) -> None:
         self.project, self.learner = project, learner
         self._turn = len(project.journal.events)
-        self._searches: dict[str, list[int]] = {}
+        self._searches: dict[tuple[int, str], list[int]] = {}
+        "Hits by the number of texts that were there, and the words."
 
     def next(self, page: str, by: str, want: Want, number: int | None, query: str, besides: set[int]) -> Any:  # noqa: ANN401
         """Choose a text for a page and lease it: (text, why); None if there is none left."""
@@ -42,12 +43,14 @@ class Asking:
         elif want == "class":
             yield from ((text, "class") for text in self._of_class(number) if self._open(text))
         elif want == "random":
-            yield from self._of_kind("random", by)
+            if not self.project.whole:
+                raise RequestError("texts can be drawn at random once all of them are read.")
+            yield from self._of_kind("random")
         else:
             seeded = bool(self.project.labels.seeds)
             kind = turn(self._turn, started=self._started(), multilabel=self.project.multilabel, seeded=seeded)
             for each in (kind, *INSTEAD[kind]):
-                yield from self._of_kind(each, by)
+                yield from self._of_kind(each)
 
     def _started(self) -> bool:
         snapshot = self.learner.snapshot
@@ -58,11 +61,11 @@ class Asking:
         state = self.project.labels.texts.get(text)
         return state is None or not (state.looked_at or state.label is not None)
 
-    def _of_kind(self, kind: Kind, by: str) -> Iterator[tuple[int, str]]:
-        learner, labels = self.learner, self.project.labels
+    def _of_kind(self, kind: Kind) -> Iterator[tuple[int, str]]:
+        learner, labels, ids = self.learner, self.project.labels, self.learner.pool.ids
         if kind == "random":
-            for place in learner.permutation:
-                text = int(learner.ids[place])
+            for place in learner.pool.permutation:
+                text = int(ids[place])
                 state = labels.texts.get(text)
                 if state is None or not (state.looked_at or state.imported is not None):
                     yield text, kind  # also one with a bulk label, at which nobody has looked
@@ -72,7 +75,7 @@ class Asking:
         if snapshot is not None:
             places = snapshot.lists.get(kind, [])
         for place in list(places):
-            text = int(learner.ids[place])
+            text = int(ids[place])
             if kind == "doubted":
                 if self._to_doubt(text):
                     yield text, kind
@@ -89,22 +92,24 @@ class Asking:
 
     def _of_class(self, number: int | None) -> list[int]:
         """List the texts that a class is most probable for."""
-        snapshot, learner = self.learner.snapshot, self.learner
+        snapshot = self.learner.snapshot
         if snapshot is None or number is None or not 0 <= number < snapshot.probabilities.shape[1]:
             raise RequestError("nothing is known about this class yet. Label a text of it first, or give words for it.")
-        places = best(np.where(learner.askable, snapshot.probabilities[:, number], -1), 500)
-        return [int(learner.ids[place]) for place in places]
+        pool = snapshot.pool
+        places = best(np.where(pool.askable, snapshot.probabilities[:, number], -1), 500)
+        return [int(pool.ids[place]) for place in places]
 
     def _search(self, query: str) -> list[int]:
         """Find texts with all words of a query, in the order of the file."""
         words = [word for word in query.casefold().split() if word]
         if not words:
             raise RequestError("give a word to search for.")
-        key = " ".join(words)
+        pool = self.learner.pool
+        key = (len(pool.ids), " ".join(words))
         if key not in self._searches:
             found: list[int] = []
             pattern = re.compile(re.escape(max(words, key=len)))
-            ids = self.learner.ids[self.learner.askable]
+            ids = pool.ids[pool.askable]
             for text, content in zip(ids, self.project.store.texts(ids), strict=True):
                 folded = content.casefold()
                 if pattern.search(folded) and all(word in folded for word in words):

@@ -36,5 +36,13 @@ class Block:
 
 
 def side_by_side(blocks: Sequence[Block]) -> Floats:
-    """Join blocks: (W, D)."""
-    return blocks[0].matrix if len(blocks) == 1 else np.concatenate([each.matrix for each in blocks], 1)
+    """Join blocks: (W, D). Their matrices become parts of it, so that memory holds them once."""
+    if len(blocks) == 1:
+        return blocks[0].matrix
+    found = np.concatenate([each.matrix for each in blocks], 1)
+    begin = 0
+    for each in blocks:
+        width = each.matrix.shape[1]
+        each.matrix = found[:, begin : begin + width]
+        begin += width
+    return found

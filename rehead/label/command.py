@@ -18,7 +18,7 @@ def command(options: LabelOptions) -> int:
     check_label(options, token)
     try:
         from rehead.label.app import build
-        from rehead.label.project import open_project
+        from rehead.label.opening import open_project
         from rehead.label.service import LabelService
         from rehead.use.serve.server import BACKLOG, bind, serve, set_up_logging, url_of
     except ModuleNotFoundError as error:

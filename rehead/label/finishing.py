@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rehead.disk import atomic_file
 from rehead.errors import UserError
 from rehead.label.jobs import Job
-from rehead.label.project import TEXTS, Project
+from rehead.label.project import TEXTS, Project, RequestError
 from rehead.label.report import report_page
 from rehead.text.spreadsheet import neutralise
 
@@ -47,6 +47,8 @@ class Finishing:
         """Write the labels now, and begin to train."""
         if self._thread is not None and self._thread.is_alive():
             return
+        if not self.project.whole:
+            raise RequestError("the classifier is trained on all texts, and these are not read yet.")
         self.labels = write_labels(self.project)
         self.state, self.error = "training", ""
         self._thread = threading.Thread(target=self._run, name="finishing", daemon=True)

@@ -15,6 +15,7 @@ Shapes: N labelled texts, W texts, D features, K classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ class Head:
     "Probabilities of the labelled texts, each by the others: (N, K)."
     threshold: float = 0.5
     "With several labels per text: those that are as probable are given; chosen by the out-of-fold micro-F1."
+    fitted: Fitted | None = field(default=None, repr=False)
+    "How it was fitted, to ask what it would be without two of the texts."
 
     def probabilities(self, features: Floats, prior: Floats | None = None) -> Floats:
         """Give the probability of each class, W × K; in one label per text they sum to 1."""
@@ -74,6 +77,40 @@ class Head:
         return found
 
 
+@dataclass
+class Fitted:
+    """A fit, as far as leaving two texts out needs it."""
+
+    solver: _Dual | _Primal
+    alpha: float
+    targets: NDArray[Any]
+    "(N, K)"
+    root: NDArray[Any]
+    "Square roots of the texts' weights: (N,)."
+    prior: Floats | None
+
+
+def without_two(head: Head, rows: NDArray[np.int64]) -> Iterator[Floats]:
+    """Give, for each of these labelled texts, its probabilities by fits without it and another one of them.
+
+    Each is (R, K), one line per other text; the line of the text itself is that of leaving out it alone.
+    """
+    fitted = head.fitted
+    if fitted is None:
+        return
+    inner = fitted.solver.residual_maker(fitted.alpha, rows)
+    residual = fitted.solver.residual(fitted.alpha)[rows]
+    diagonal = np.diagonal(inner)
+    for place, row in enumerate(rows.tolist()):
+        both = diagonal[place] * diagonal - inner[place] ** 2
+        both[place] = 1.0
+        change = (diagonal[:, None] * residual[place] - inner[place][:, None] * residual) / both[:, None]
+        change[place] = residual[place] / diagonal[place]
+        scores = fitted.targets[row] - change / fitted.root[row]
+        prior = None if fitted.prior is None else fitted.prior[row]
+        yield shares(scores, head.temperature, head.prior, prior, head.multilabel)
+
+
 def shares(
     scores: NDArray[Any],
     temperature: float,
@@ -88,6 +125,8 @@ def shares(
     if multilabel:
         found = 1 / (1 + np.exp(-np.clip(2 * logits, -30, 30)))
         return np.clip(found, FLOOR, 1 - FLOOR).astype(np.float32)
+    if not logits.shape[1]:  # no class has been named yet
+        return np.zeros(logits.shape, np.float32)
     logits = logits - logits.max(1, keepdims=True)
     odds = np.exp(logits)
     found = odds / odds.sum(1, keepdims=True)
@@ -140,6 +179,7 @@ def fit_head(
         multilabel,
         out_of_fold,
         _threshold(out_of_fold, truth) if multilabel and count >= FEW else 0.5,
+        Fitted(solver, alpha, targets, root, prior),
     )
 
 
@@ -175,6 +215,17 @@ class _Dual:
         found: NDArray[Any] = self.y - solved / diagonal[:, None]
         return found
 
+    def residual(self, alpha: float) -> NDArray[Any]:
+        """Give what the fit leaves of the targets, divided by alpha: (N, K)."""
+        found: NDArray[Any] = self.vectors @ (self.turned / (self.values + alpha)[:, None])
+        return found
+
+    def residual_maker(self, alpha: float, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Give these rows and columns of the matrix that turns targets into residuals: (R, R)."""
+        some = self.vectors[rows]
+        found: NDArray[Any] = (some / (self.values + alpha)) @ some.T
+        return found
+
     def weights(self, alpha: float) -> NDArray[Any]:
         """Give the weights, (D + 1, K)."""
         found: NDArray[Any] = self.x.T @ (self.vectors @ (self.turned / (self.values + alpha)[:, None]))
@@ -197,6 +248,17 @@ class _Primal:
         fitted = self.x @ (inverse[:, None] * self.turned)
         leverage = np.minimum((self.x**2) @ inverse, 1 - 1e-9)[:, None]
         found: NDArray[Any] = (fitted - leverage * self.y) / (1 - leverage)
+        return found
+
+    def residual(self, alpha: float) -> NDArray[Any]:
+        """Give what the fit leaves of the targets: (N, K)."""
+        found: NDArray[Any] = self.y - self.x @ (self.turned / (self.values + alpha)[:, None])
+        return found
+
+    def residual_maker(self, alpha: float, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Give these rows and columns of the matrix that turns targets into residuals: (R, R)."""
+        some = self.x[rows]
+        found: NDArray[Any] = np.eye(len(rows)) * (1 + 1e-9) - (some / (self.values + alpha)) @ some.T
         return found
 
     def weights(self, alpha: float) -> NDArray[Any]:

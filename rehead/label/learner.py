@@ -26,6 +26,7 @@ from rehead.label.estimate import (
     MORE,
     PER_CLASS,
     PER_LABEL,
+    design_effect,
     expected_shares,
     gain,
     macro_f1,
@@ -45,7 +46,35 @@ if TYPE_CHECKING:
 
 UNSURE = 0.7  # threshold of the page: below it, a text is left unsure
 VARIED = 40  # texts in the first list
-SEEDED = 200  # texts that the seeds are surest of, from which the first are taken
+VARIED_OF = 4_000  # texts that they are chosen from: of 50,000 it would take a second after every label
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The texts that are worked with, by their places."""
+
+    ids: Ints
+    "Numbers of the texts: (W,), ascending."
+    place: dict[int, int]
+    askable: NDArray[np.bool_]
+    permutation: Ints
+    "Places in the order in which random ones are asked; none until all texts are there."
+
+    @classmethod
+    def of(cls, project: Project) -> Pool:
+        """Take the texts that a project has now."""
+        ids = project.working
+        askable = np.isin(ids, project.asked)
+        drawn = np.flatnonzero(askable) if project.whole else np.zeros(0, np.int64)
+        permutation = np.random.default_rng(project.seed + 1).permutation(drawn)
+        return cls(ids, {int(number): place for place, number in enumerate(ids)}, askable, permutation)
+
+    def first(self) -> list[int]:
+        """Choose places to begin with, before anything was read."""
+        order = self.permutation
+        if not len(order):
+            order = np.random.default_rng(0).permutation(np.flatnonzero(self.askable))
+        return [int(place) for place in order[:VARIED]]
 
 
 @dataclass(frozen=True)
@@ -54,6 +83,7 @@ class Snapshot:
 
     version: int
     "Of the labels that it was fitted to."
+    pool: Pool
     head: Head
     probabilities: Floats
     "(W, K)"
@@ -61,8 +91,11 @@ class Snapshot:
     "Labelled texts, in the order of their labels: (N,)."
     doubt: dict[int, float]
     "How sure the others are that a label is wrong, by text."
+    instead: dict[int, int]
+    "The class that they would give instead, where a text has one label."
     lists: Lists
     blocks: list[Block]
+    features: Floats
     seconds: float
 
 
@@ -89,19 +122,14 @@ class Learner:
     def __init__(self, project: Project) -> None:
         self.project = project
         self.multilabel = project.multilabel
-        self.ids = project.working
-        self.place = {int(number): place for place, number in enumerate(self.ids)}
-        askable = np.array([int(each) not in project.store.extra for each in self.ids], bool)
-        self.askable = askable
-        self.permutation = np.random.default_rng(project.seed + 1).permutation(np.flatnonzero(askable))
-        "Places of all texts, in the order in which random ones are asked."
+        self.pool = Pool.of(project)
         self.snapshot: Snapshot | None = None
         self.estimate: dict[str, Any] = {}
         self.failure = ""
         self._blocks: list[Block] = []
-        self._features: Floats = np.zeros((len(self.ids), 0), np.float32)
+        self._features: Floats = np.zeros((len(self.pool.ids), 0), np.float32)
         self.seeds: Seeds | None = None
-        self.first: list[int] = self.permutation[:VARIED].tolist()
+        self.first = self.pool.first()
         "Places to begin with, before there is a head."
         self._wake = threading.Event()
         self._ended = False
@@ -125,7 +153,15 @@ class Learner:
 
     def set_blocks(self, blocks: Sequence[Block]) -> None:
         """Compute with these features from now on."""
-        self._features, self._blocks = side_by_side(blocks), list(blocks)
+        self.use(self.pool, blocks, self.seeds)
+
+    def use(self, pool: Pool, blocks: Sequence[Block], seeds: Seeds | None) -> None:
+        """Work with these texts from now on, which were read as these blocks."""
+        with self.project.lock:  # nobody takes places of the pool before for places of this one
+            if pool is not self.pool:
+                self.snapshot, self.pool, self.first = None, pool, pool.first()
+            self._features = side_by_side(blocks) if blocks else np.zeros((len(pool.ids), 0), np.float32)
+            self._blocks, self.seeds = list(blocks), seeds
         self.wake()
 
     @property
@@ -150,7 +186,10 @@ class Learner:
             self.busy = True
             try:
                 snapshot, labelled = self._learn()
-                self.snapshot, self.failure = snapshot, ""
+                with self.project.lock:
+                    if snapshot.pool is not self.pool:
+                        continue
+                    self.snapshot, self.failure = snapshot, ""
                 if not self._wake.is_set():
                     self._estimate(snapshot, labelled)
             except Exception as error:  # the page goes on asking, and says that it does not learn
@@ -163,27 +202,35 @@ class Learner:
         """Read the labels of this moment."""
         with self.project.lock:
             labels = self.project.labels
-            given = [(text, each) for text, each in labels.labelled() if text in self.place]
+            pool = self.pool
+            given = [(text, each) for text, each in labels.labelled() if text in pool.place]
             version, classes = labels.version, len(labels.classes)
             texts = [text for text, _ in given]
-            places = np.array([self.place[text] for text in texts], np.int64)
+            places = np.array([pool.place[text] for text in texts], np.int64)
             truth = np.zeros((len(texts), classes), np.float32)
             for row, (_, each) in enumerate(given):
                 truth[row, list(each.labels)] = 1
-            free = self.askable.copy()
-            for text, state in labels.texts.items():
-                if text in self.place and (state.looked_at or state.label is not None):
-                    free[self.place[text]] = False
+            free = self.free(pool)
             rows = {text: row for row, text in enumerate(texts)}
             random = [rows[text] for text in self.random_texts() if text in rows]
             seeds = {number: list(words) for number, words in labels.seeds.items() if number < classes}
         return Labelled(version, classes, texts, places, truth, random, free, seeds, truth.sum(0).astype(np.int64))
 
+    def free(self, pool: Pool) -> NDArray[np.bool_]:
+        """Mark the texts that nobody has dealt with: (W,)."""
+        free: NDArray[np.bool_] = pool.askable.copy()
+        with self.project.lock:
+            for text, state in self.project.labels.texts.items():
+                if text in pool.place and (state.looked_at or state.label is not None):
+                    free[pool.place[text]] = False
+        return free
+
     def random_texts(self) -> list[int]:
         """List the random texts so far: the first of the permutation, as far as their labels are known."""
         found = []
-        for place in self.permutation:
-            state = self.project.labels.texts.get(text := int(self.ids[place]))
+        pool = self.pool
+        for place in pool.permutation:
+            state = self.project.labels.texts.get(text := int(pool.ids[place]))
             if state is None or not (state.looked_at or state.imported is not None):
                 if self.project.leases.holds(text) is not None:  # it is on somebody's screen
                     continue
@@ -194,10 +241,12 @@ class Learner:
     def _learn(self) -> tuple[Snapshot, Labelled]:
         """Fit, score and rank."""
         began = time.perf_counter()
-        features, blocks, labelled = self._features, self._blocks, self.labelled()
+        with self.project.lock:
+            pool, features, blocks, seeds = self.pool, self._features, self._blocks, self.seeds
+            labelled = self.labelled()
         prior = None
-        if self.seeds is not None and labelled.seeds and labelled.classes:
-            prior = self.seeds.scores(features[:, : self.seeds.width], labelled.seeds, labelled.classes)
+        if seeds is not None and labelled.seeds and labelled.classes:
+            prior = seeds.scores(features[:, : seeds.width], labelled.seeds, labelled.classes)
         head = self._fit(features, labelled, len(labelled.texts), prior)
         shares = head.probabilities(features, prior)
         started = int((labelled.counts > 0).sum()) >= min(2, max(1, labelled.classes))
@@ -207,14 +256,19 @@ class Learner:
             lists = {}
         if not lists or len(labelled.texts) < START:
             lists |= self._first_lists(features, labelled, prior)
-        doubt: dict[int, float] = {}
+        doubt, instead = {}, {}
         if labelled.texts and labelled.classes:
             found = contradiction(head.out_of_fold, labelled.truth, self.multilabel)
             doubt = {text: float(each) for text, each in zip(labelled.texts, found, strict=True)}
+            if not self.multilabel:
+                instead = dict(zip(labelled.texts, head.out_of_fold.argmax(1).tolist(), strict=True))
             rows = doubted(head.out_of_fold, labelled.truth, self.multilabel)
             lists["doubted"] = [int(labelled.places[row]) for row in rows]
-        seconds = time.perf_counter() - began
-        return Snapshot(labelled.version, head, shares, labelled.texts, doubt, lists, blocks, seconds), labelled
+        seconds, texts = time.perf_counter() - began, labelled.texts
+        snapshot = Snapshot(
+            labelled.version, pool, head, shares, texts, doubt, instead, lists, blocks, features, seconds
+        )
+        return snapshot, labelled
 
     def _first_lists(self, features: Floats, labelled: Labelled, prior: Floats | None) -> Lists:
         """Choose the first texts: those that the seeds are surest of, class by class; without seeds, varied ones."""
@@ -222,8 +276,10 @@ class Learner:
             top = [np.argsort(-np.where(labelled.free, prior[:, each], -np.inf))[:VARIED] for each in labelled.seeds]
             mixed = [int(place) for places in zip(*top, strict=True) for place in places if labelled.free[place]]
             return {"varied": list(dict.fromkeys(mixed))}
-        asked = np.flatnonzero(~labelled.free)[-50:]
-        return {"varied": [each for each in varied(features, asked, VARIED).tolist() if labelled.free[each]]}
+        asked, free = labelled.places[-VARIED:], np.flatnonzero(labelled.free)
+        some = np.concatenate([asked, np.random.default_rng(self.project.seed).permutation(free)[:VARIED_OF]])
+        found = some[varied(features[some], np.arange(len(asked)), VARIED)]
+        return {"varied": found.tolist()}
 
     def _fit(self, features: Floats, labelled: Labelled, count: int, prior: Floats | None) -> Head:
         """Fit to the first labels."""
@@ -235,31 +291,32 @@ class Learner:
         """Say how good it is; stop as soon as a label is waiting."""
         shares, count = snapshot.probabilities, len(labelled.texts)
         found: dict[str, Any] = {"version": labelled.version, "random": len(labelled.random), "labels": count}
-        found |= self._shares(snapshot.head, shares)
-        random = np.array(labelled.random, np.int64)
+        found |= self._shares(snapshot.head, shares[snapshot.pool.askable])
+        random, design = np.array(labelled.random, np.int64), 1.0
         if labelled.classes and count and len(random) >= LEAST_RANDOM:
             truth = labelled.truth[random]
             guess = snapshot.head.decide(snapshot.head.out_of_fold[random])
             right = (guess == truth).all(1)
-            found["accuracy"] = wilson(float(right.sum()), len(random)).rounded()
-            whole = snapshot.head.decide(shares[self.askable])
+            design = design_effect(snapshot.head, labelled.truth, random)
+            found["accuracy"] = wilson(float(right.sum()), len(random), design).rounded()
+            whole = snapshot.head.decide(shares[snapshot.pool.askable])
             several = self.multilabel
-            expected = expected_shares(shares[self.askable], whole, multilabel=several)
-            known = len(random) >= (PER_LABEL if several else PER_CLASS) * labelled.classes
-            found["macro_f1"] = (
-                macro_f1(truth, guess, whole.mean(0), expected, multilabel=several).rounded() if known else None
-            )
+            expected = expected_shares(shares[snapshot.pool.askable], whole, multilabel=several)
+            found["macro_f1"] = None
+            found["macro_f1_needs"] = (PER_LABEL if several else PER_CLASS) * labelled.classes
+            if len(random) >= found["macro_f1_needs"]:
+                f1 = macro_f1(truth, guess, whole.mean(0), expected, multilabel=several, design=design)
+                found["macro_f1"] = f1.rounded()
             found["scarce"] = [int(each) for each in np.flatnonzero(truth.sum(0) < LEAST_CLASS)]
         self.estimate = {**self.estimate, **found}
         if count < LEAST_RANDOM or not labelled.classes:
             return
-        curve = self._curve(snapshot, labelled, random)
+        curve = self._curve(snapshot, labelled, random, design)
         if curve is not None:
             self.estimate = {**self.estimate, **curve}
 
-    def _shares(self, head: Head, shares: Floats) -> dict[str, Any]:
+    def _shares(self, head: Head, some: Floats) -> dict[str, Any]:
         """Count how many of all texts would get which label, and how many would be left unsure."""
-        some = shares[self.askable]
         if not some.shape[1]:
             return {"shares": [], "unsure": len(some), "texts": len(some)}
         sure = np.maximum(some, 1 - some).min(1) if self.multilabel else some.max(1)
@@ -269,19 +326,22 @@ class Learner:
             "texts": len(some),
         }
 
-    def _curve(self, snapshot: Snapshot, labelled: Labelled, random: Ints) -> dict[str, Any] | None:
+    def _curve(self, snapshot: Snapshot, labelled: Labelled, random: Ints, design: float) -> dict[str, Any] | None:
         """Fit to the first labels of several numbers; None if a label came meanwhile."""
-        features, sizes = self._features, points(len(labelled.texts))
-        truth, curve, rights = labelled.truth[random], [], []
-        changed = None
+        features, sizes = snapshot.features, points(len(labelled.texts))
+        truth, curve = labelled.truth[random], []
+        changed = more = None
         for size in sizes:
             if self._wake.is_set():
                 return None
             head = snapshot.head if size == len(labelled.texts) else self._fit(features, labelled, size, None)
             if size == len(labelled.texts) - MORE:
-                before = head.decide(head.probabilities(features))
-                after = snapshot.head.decide(snapshot.probabilities)
-                changed = float((before != after).any(1)[self.askable].mean())
+                some = snapshot.pool.askable
+                before = head.decide(head.probabilities(features))[some]
+                now = snapshot.head.decide(snapshot.probabilities)[some]
+                changed = float((before != now).any(1).mean())
+                if not self.multilabel:
+                    more = gain(snapshot.probabilities[some], now, before, len(labelled.texts))
             if len(random) >= LEAST_RANDOM:
                 later = random >= size
                 guess = np.zeros_like(truth)
@@ -289,9 +349,7 @@ class Learner:
                 if later.any():
                     guess[later] = head.decide(head.probabilities(features[labelled.places[random[later]]]))
                 right = (guess == truth).all(1)
-                rights.append(right)
-                curve.append({"labels": size, **wilson(float(right.sum()), len(random)).rounded()})
-        more = gain(np.array(rights), np.array(sizes)) if rights else None
+                curve.append({"labels": size, **wilson(float(right.sum()), len(random), design).rounded()})
         return {
             "curve": curve,
             "changed": changed,

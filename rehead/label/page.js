@@ -32,6 +32,9 @@ function make(kind, values = {}, ...children) {
   return element;
 }
 const say = (text) => { $("said").textContent = text; };
+const breakable = (name) => name.split(/(?<=[_/.-])/).flatMap((part, place) => place ? [document.createElement("wbr"), part] : [part]);
+const placeOf = (source) => source.replace(/^.*[\\/]/, "");  // the file without its folders, and the line
+const marked = (key) => make("kbd", { textContent: key, "aria-hidden": "true" });
 function banner(message, retry = false) {
   show("banner", Boolean(message));
   $("banner-said").textContent = message || "";
@@ -51,7 +54,7 @@ async function look() {
   takeClasses(found.classes);
   $("name").textContent = found.name;
   document.title = `${found.name} – rehead label`;
-  const some = found.working < found.texts ? ` (a random ${found.working.toLocaleString()} of them are asked)` : "";
+  const some = !found.whole ? " so far" : found.working < found.texts ? ` (a random ${found.working.toLocaleString()} of them are asked)` : "";
   const people = found.people > 1 ? `, by ${found.people} people` : "";
   $("what").textContent = `${found.texts.toLocaleString()} texts${some}, ${found.labelled.toLocaleString()} labelled${people}` +
     (found.conflicts ? `, ${found.conflicts} that people disagree about` : "");
@@ -116,7 +119,7 @@ function giveKeys() {
 let current = null, queue = [], history = [], chosen = new Set(), waiting = false, pending = [], sending = false, saved = 0, backAt = -1, kept = null;
 
 const holding = () => [current, kept, ...queue].filter(Boolean).map((each) => each.text);
-function hold() { stored(sessionStorage, "rehead-holding", JSON.stringify(holding())); }
+function hold() { stored(sessionStorage, "rehead-holding", JSON.stringify([current, kept, ...queue].filter(Boolean).map((each) => [each.text, each.why]))); }
 function lose(lost) {  // to another page, while this one was asleep
   if (!lost.length) return;
   queue = queue.filter((each) => !lost.includes(each.text));
@@ -167,16 +170,19 @@ function drawText() {
   if (!here) { $("text").replaceChildren(); $("source").textContent = ""; return; }
   const [short, long] = WHY[here.why] || [here.why, here.why];
   $("why").textContent = short; $("why").title = long;
-  $("source").textContent = here.source;
+  $("source").textContent = placeOf(here.source); $("source").title = here.source;
   if (here.labels) $("given").textContent = namesOf(here.labels);
   const guessed = here.guess && here.guess.length && $("show-guess").checked && !blind && classes.length;
   if (guessed) {
     const given = guessLabels(here);
     show("guess-line");
     $("guess").textContent = namesOf(given);
+    $("agree").replaceChildren(...(multilabel ? [...(here.suggestion ? [] : [marked("y"), " "]), "take over"] : [marked("Enter"), " agree"]));
     $("guess-share").textContent = multilabel ? "" : percent(here.guess[0][1], 0);
-    $("guess-others").textContent = (multilabel ? here.guess.slice(0, 3) : here.guess.slice(1, 3)).map(([number, share]) => `${nameOf(number)} ${percent(share, 0)}`).join(", ");
-  }
+    $("guess-others").replaceChildren(...(multilabel ? here.guess.slice(0, 3) : here.guess.slice(1, 3)).map(([number, share]) =>
+      make("button", { className: "small other", onclick: () => choose(number) }, ...breakable(nameOf(number)), make("span", { className: "soft", textContent: ` ${percent(share, 0)}` }))));
+    $("text").setAttribute("aria-description", `Guess: ${namesOf(given)}`);
+  } else $("text").removeAttribute("aria-description");
   if (here.suggestion) {
     show("suggestion-line");
     $("suggested-by").textContent = `Suggested by “${here.suggestion.by}”`;
@@ -212,25 +218,26 @@ async function explain() {
 
 // Choices.
 
-let filtered = [], marked = 0;
+let filtered = [], first = 0;
 function drawChoices() {
   const many = classes.length > 9, needle = $("filter").value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   show("filter-line", many);
   filtered = classes.map((each, number) => number).filter((number) => needle.every((part) => nameOf(number).toLowerCase().includes(part)));
   if (needle.length) filtered.sort((a, b) => Number(nameOf(b).toLowerCase().startsWith(needle[0])) - Number(nameOf(a).toLowerCase().startsWith(needle[0])));
-  marked = Math.min(marked, Math.max(0, filtered.length - 1));
+  first = Math.min(first, Math.max(0, filtered.length - 1));
   $("filter-count").textContent = many ? `${filtered.length} of ${classes.length}` : "";
+  const focused = $("choices").contains(document.activeElement) ? document.activeElement.id : "";
   $("choices").replaceChildren(...filtered.map((number, place) => {
-    const button = make("button", { className: "choice", id: `choice-${number}`, onclick: () => choose(number) },
-      ...(keyOf[number] ? [make("kbd", { textContent: keyOf[number] })] : []), make("span", { className: "name", textContent: nameOf(number) }));
+    const button = make("button", { className: "choice", id: `choice-${number}`, title: nameOf(number).length > 40 ? nameOf(number) : "", onclick: () => choose(number) },
+      ...(keyOf[number] ? [marked(keyOf[number])] : []), make("span", { className: "name" }, ...breakable(nameOf(number))));
     if (multilabel) button.setAttribute("aria-pressed", String(chosen.has(number)));
     if (keyOf[number]) button.setAttribute("aria-keyshortcuts", keyOf[number]);
-    if (needle.length && place === marked) button.classList.add("first");
+    if (needle.length && place === first) button.classList.add("first");
     return make("li", {}, button);
   }));
-  const first = needle.length && filtered.length ? `choice-${filtered[marked]}` : "";
-  if (first) $("filter").setAttribute("aria-activedescendant", first); else $("filter").removeAttribute("aria-activedescendant");
+  if (focused && $(focused)) $(focused).focus();
   show("done-line", multilabel);
+  $("done-said").textContent = chosen.size ? `save ${chosen.size === 1 ? "this label" : `these ${chosen.size} labels`}` : "save as none of these";
   if (!classes.length) $("choices").replaceChildren(make("li", { className: "soft", textContent: "There are no classes yet. Add one here ( + ), or see what is in the texts under Classes." }));
 }
 function choose(number) {
@@ -250,7 +257,7 @@ function give(labels) {
   send("/label", body, here);
   history.push(here.text);
   say(`${namesOf(labels)}. Next text.`);
-  $("filter").value = ""; marked = 0;
+  $("filter").value = ""; first = 0;
   leave();
 }
 function leave() {
@@ -336,8 +343,16 @@ function agree() {
   if (multilabel) give([...chosen]);
   else if (current && current.guess && !$("guess-line").hidden) give(guessLabels(current));
 }
+function agreeGuess() {  // of several labels, the guess is where one begins
+  if (!multilabel) { agree(); return; }
+  if (!current || !current.guess || $("guess-line").hidden) return;
+  chosen = new Set(guessLabels(current));
+  say(`${namesOf([...chosen])} chosen`);
+  drawChoices();
+}
 function agreeSuggestion() {
   if (current && current.suggestion) give(current.suggestion.labels);
+  else if (multilabel) agreeGuess();
 }
 async function addClass(name, seeds) {
   try {
@@ -385,20 +400,21 @@ document.addEventListener("keydown", (event) => {
   if ((event.key === "Enter" || event.key === " ") && target.closest("button, input, a")) return;
   if (shortcut(event.key.length === 1 ? event.key.toLowerCase() : event.key)) event.preventDefault();
 });
-$("filter").addEventListener("input", () => { marked = 0; drawChoices(); });
+const sayFirst = () => say(filtered.length ? `${nameOf(filtered[first])}, ${first + 1} of ${filtered.length}` : "No class has these letters.");
+$("filter").addEventListener("input", () => { first = 0; drawChoices(); if ($("filter").value.trim()) sayFirst(); });
 $("filter").addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-    marked = Math.max(0, Math.min(filtered.length - 1, marked + (event.key === "ArrowDown" ? 1 : -1)));
-    drawChoices(); event.preventDefault();
-    const at = $(`choice-${filtered[marked]}`);
+    first = Math.max(0, Math.min(filtered.length - 1, first + (event.key === "ArrowDown" ? 1 : -1)));
+    drawChoices(); sayFirst(); event.preventDefault();
+    const at = $(`choice-${filtered[first]}`);
     if (at) at.scrollIntoView({ block: "nearest" });
   } else if (event.key === "Enter") {
     event.preventDefault();
     if (!$("filter").value.trim()) { if (multilabel) agree(); return; }
-    if (filtered.length) choose(filtered[marked]); else say("No class has these letters.");
+    if (filtered.length) choose(filtered[first]); else say("No class has these letters.");
   }
 });
-for (const [id, act] of Object.entries({ undo, back, skip, agree, done: agree, "agree-suggestion": agreeSuggestion, "note-open": openNote, "help-open": toggleHelp })) $(id).addEventListener("click", act);
+for (const [id, act] of Object.entries({ undo, back, skip, agree: agreeGuess, done: agree, "agree-suggestion": agreeSuggestion, "note-open": openNote, "help-open": toggleHelp })) $(id).addEventListener("click", act);
 $("add-open").addEventListener("click", () => toggle("add-form", "add-name"));
 $("retry").addEventListener("click", flush);
 $("show-guess").addEventListener("change", () => { drawText(); explain(); });
@@ -439,7 +455,7 @@ function drawProgress(found) {
   const what = multilabel ? "of the texts get exactly the right labels" : "of the texts are classified right";
   $("accuracy-note").textContent = known
     ? `${what} (95 % interval), by ${estimate.random} texts drawn at random, each predicted without its own label.` +
-      (estimate.macro_f1 ? ` Macro-F1 ${percent(estimate.macro_f1.value)} (${percent(estimate.macro_f1.low, 0)} to ${percent(estimate.macro_f1.high, 0)}).` : ` Macro-F1 needs ${(multilabel ? 20 : 5) * classes.length} of them.`) +
+      (estimate.macro_f1 ? ` Macro-F1 ${percent(estimate.macro_f1.value)} (${percent(estimate.macro_f1.low, 0)} to ${percent(estimate.macro_f1.high, 0)}).` : ` Macro-F1 needs ${estimate.macro_f1_needs} of them.`) +
       (estimate.macro_f1 && estimate.scarce.length ? ` Few random texts of: ${estimate.scarce.slice(0, 5).map(nameOf).join(", ")}${estimate.scarce.length > 5 ? ", …" : ""}; macro-F1 says little about them.` : "")
     : `Accuracy is estimated from texts that are drawn at random. ${need} more of them are needed.`;
   drawCurve(estimate.curve || []);
@@ -456,8 +472,8 @@ function drawProgress(found) {
   $("counts").replaceChildren(...order.slice(0, 12).map((number) => {
     const fill = make("span", { className: "fill" });
     fill.style.width = `${100 * classes[number].count / most}%`;
-    const share = number < shares.length && found.labelled ? ` · ${percent(shares[number], shares[number] < 0.1 ? 1 : 0)} of all` : "";
-    return make("li", {}, make("div", { className: "bar given" }, make("span", { className: "name", textContent: nameOf(number) }),
+    const share = number < shares.length && found.labelled ? ` · ${percent(shares[number], shares[number] < 0.1 ? 1 : 0)}` : "";
+    return make("li", {}, make("div", { className: "bar given" }, make("span", { className: "name" }, ...breakable(nameOf(number))),
       make("span", { className: "share soft", textContent: `${classes[number].count}${share}` }), make("span", { className: "track" }, fill)));
   }), ...(order.length > 12 ? [make("li", { className: "soft small", textContent: `and ${order.length - 12} more classes` })] : []));
   $("shares-note").textContent = found.labelled && estimate.texts ? `Of all texts, ${percent(estimate.unsure / estimate.texts, 0)} (${estimate.unsure.toLocaleString()}) would be left unsure at a threshold of ${percent(found.threshold, 0)}.` : "";
@@ -495,11 +511,10 @@ function drawCurve(curve) {
 // Classes, and words for them.
 
 let further = {};
-const seedsOf = () => Object.fromEntries(classes.map((each, number) => [number, each.seeds]).filter(([, words]) => words.length));
 const split = (text) => text.split(/[,;\n]+/).map((each) => each.trim()).filter(Boolean);
 async function setSeeds(changed) {
   try {
-    const found = await post("/seeds", { words: { ...seedsOf(), ...changed } });
+    const found = await post("/seeds", { words: changed });
     further = found.further;
     seen = "";
     await look();
@@ -516,9 +531,10 @@ function drawClassList() {
     words.addEventListener("change", () => setSeeds({ [number]: split(words.value) }));
     const more = (further[number] || []).map((word) => make("button", { textContent: `+ ${word}`, onclick: () => setSeeds({ [number]: [...classes[number].seeds, word] }) }));
     return make("li", {}, name, words, ...(more.length ? [make("div", { className: "further small" }, make("span", { className: "soft", textContent: "near these:" }), ...more)] : []));
-  }), ...(classes.length ? [] : [make("li", { className: "soft", textContent: "No classes yet." })]));
+  }), ...(classes.length ? [] : [make("li", { className: "soft", textContent: "No classes yet. Name one below, or make one of a group of similar texts." })]));
 }
-$("clusters-find").addEventListener("click", async () => {
+$("clusters-find").addEventListener("click", findGroups);
+async function findGroups() {
   $("clusters").replaceChildren(make("p", { className: "soft", textContent: "Reading …" }));
   try {
     const found = await post("/clusters");
@@ -530,8 +546,13 @@ $("clusters-find").addEventListener("click", async () => {
         if (name && await addClass(name, group.words.slice(0, 6)) !== null) event.target.disabled = true;
       } }))));
     if (!found.clusters.length) $("clusters").replaceChildren(make("p", { className: "soft", textContent: found.ready ? "There are too few texts." : "The texts are still being read. Try again in a moment." }));
-  } catch (error) { banner(error.message); $("clusters").replaceChildren(); }
-});
+    return found.ready;
+  } catch (error) { banner(error.message); $("clusters").replaceChildren(); return true; }
+}
+async function suggestClasses() {  // to somebody who has named none
+  select("classes");
+  while (!classes.length && !$("view-classes").hidden && !await findGroups()) await new Promise((done) => setTimeout(done, POLL));
+}
 
 // Review.
 
@@ -560,7 +581,10 @@ function drawRow(row) {
     try {
       await post(path, row.conflict ? { text: row.text, labels } : { text: row.text, labels, how: "review" });
       say(`Changed to ${namesOf(labels)}`);
+      const place = [...$("rows").children].findIndex((each) => each.contains(change));
       await drawRows(); look().catch(() => {});
+      const next = $("rows").children[Math.min(place, $("rows").children.length - 1)];
+      if (next) next.querySelector("select, button").focus();
     } catch (error) { banner(error.message); }
   };
   if (multilabel) {
@@ -573,8 +597,8 @@ function drawRow(row) {
   }
   const people = row.people.map((each) => `${each.by}: ${namesOf(each.labels)}`).join(" · ");
   const how = row.how === "bulk" ? `accepted in bulk by ${row.by}` : row.how === "imported" ? "labelled before" : people;
-  const meta = make("p", { className: "meta small soft" }, [how, row.skipped ? "skipped" : "", row.note ? `note: ${row.note}` : "", row.source].filter(Boolean).join(" · "));
-  if (row.doubt > 0) meta.prepend(make("span", { className: "doubt", textContent: `contradicted (${percent(row.doubt, 0)}) ` }));
+  const meta = make("p", { className: "meta small soft" }, [how, row.skipped ? "skipped" : "", row.note ? `note: ${row.note}` : "", placeOf(row.source)].filter(Boolean).join(" · "));
+  if (row.doubt > 0) meta.prepend(make("span", { className: "doubt", textContent: row.instead === null ? `contradicted (${percent(row.doubt, 0)}) ` : `the classifier says ${nameOf(row.instead)} (${percent(row.doubt, 0)}) ` }));
   if (row.conflict) meta.prepend(make("span", { className: "doubt", textContent: "people disagree " }));
   const snippet = make("p", { className: "snippet", textContent: row.snippet + (row.cut ? "…" : "") });
   return make("li", {}, snippet, change, meta);
@@ -661,12 +685,12 @@ async function begin() {
   try {
     await look();
     const held = JSON.parse(stored(sessionStorage, "rehead-holding") || "[]");
-    for (const text of held) {
-      try { const found = (await post("/text", { text })).shown; if (!found.labels) queue.push({ ...found, why: found.why === "review" ? "varied" : found.why }); } catch { /* it is gone */ }
+    for (const [text, why] of held) {
+      try { const found = (await post("/text", { text })).shown; if (!found.labels) queue.push({ ...found, why }); } catch { /* it is gone */ }
     }
     if (queue.length) advance(false);
     await refill();
-    if (!classes.length && !state.labelled) select("classes");
+    if (!classes.length && !state.labelled) suggestClasses();
   } catch (error) { if (error.status !== 401) banner(error.message); }
 }
 begin().then(() => setTimeout(poll, POLL));

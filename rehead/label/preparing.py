@@ -1,5 +1,6 @@
 """What happens in the background while somebody labels already: features, then a base, then better features.
 
+    0   of many texts, all but the first are still copied: meanwhile, 1 is done with these
     1   a sample is read by words, in a second or two: varied texts to begin with, words to suggest, clusters
     2   all texts are read by words
     3   a base is pretrained in a process of its own, or those of --from are opened
@@ -24,15 +25,17 @@ from rehead.disk import atomic_file
 from rehead.errors import UserError
 from rehead.label.blocks import Block
 from rehead.label.jobs import Job
-from rehead.label.learner import Learner
+from rehead.label.learner import Learner, Pool
 from rehead.label.project import TEXTS, Project
 from rehead.label.seeds import Seeds
 
 if TYPE_CHECKING:
     from rehead.label.features import FeatureReader
+    from rehead.label.opening import Reading
     from rehead.runs.run import Run
 
 SAMPLE = 2_000  # texts read first
+WAIT = 2.0  # seconds until the first of many texts are read by themselves
 BASE = "base"
 FEATURES = "features"
 
@@ -90,45 +93,65 @@ class Preparing:
         self.step, self.finished, self.total = "", True, 0
 
     def _prepare(self) -> None:
-        from rehead.label.features import LEARNT, base_readers, lsa_reader  # and so torch: the page is there already
+        from rehead.label.features import base_readers  # and so torch: the page is there already
 
-        store, ids = self.project.store, self.learner.ids
-        order = np.random.default_rng(self.project.seed).permutation(len(ids))
-        some = np.sort(order[:SAMPLE])
-        self.sample = list(store.texts(ids[some]))
-        quick = lsa_reader(self.sample)
-        self.sample_vectors = quick.read_all(self.sample, len(self.sample), self._advance).matrix
-        self.learner.seeds = Seeds(quick, self.sample)
-        if len(some) == len(ids):
-            words = Block(quick.view, None, self.sample_vectors)
-        else:
-            self._first_texts(some)
-            learnt = list(store.texts(ids[np.sort(order[:LEARNT])]))
-            self.step = "reading all texts by their words"
-            reader = quick if len(learnt) == len(some) else lsa_reader(learnt)
-            words = self._read(reader)
-            self.learner.seeds = Seeds(reader, learnt)
-        blocks = [words]
-        self.learner.set_blocks(blocks)
+        reading = self.project.reading
+        if reading is not None:
+            if not reading.ended.wait(WAIT) or reading.error:
+                self.learner.use(self.learner.pool, *self._words(self.learner.pool))
+            self._await(reading)
+            if reading.error:
+                first = f"Only the first {len(self.project.store):,} texts are asked."
+                raise UserError(f"not all texts could be read: {reading.error} {first}")
+        pool = Pool.of(self.project) if reading is not None else self.learner.pool
+        blocks, seeds = self._words(pool)
+        self.learner.use(pool, blocks, seeds)
         base = self._base()
         if base is not None:
             self.step = "opening the base"
             for reader in base_readers(base, self.sample):
                 self.step = f"reading all texts by the base ({reader.view.name})"
-                blocks = [*blocks, self._read(reader)]
+                blocks = [*blocks, self._read(reader, pool)]
                 self.learner.set_blocks(blocks)
 
-    def _first_texts(self, some: np.ndarray[Any, Any]) -> None:
+    def _await(self, reading: Reading) -> None:
+        """Wait until all texts are there."""
+        while not reading.ended.wait(0.2):
+            self.step = f"reading your texts, {reading.found.texts:,} so far"
+            if self._ended.is_set():
+                raise Stopping
+
+    def _words(self, pool: Pool) -> tuple[list[Block], Seeds]:
+        """Read texts by their words: a sample at once, then all. Give what may be learnt from, and words to suggest."""
+        from rehead.label.features import LEARNT, lsa_reader
+
+        store, ids = self.project.store, pool.ids
+        order = np.random.default_rng(self.project.seed).permutation(len(ids))
+        some = np.sort(order[:SAMPLE])
+        self.sample = list(store.texts(ids[some]))
+        quick = lsa_reader(self.sample)
+        self.sample_vectors = quick.read_all(self.sample, len(self.sample), self._advance).matrix
+        if len(some) == len(ids):
+            return [Block(quick.view, None, self.sample_vectors)], Seeds(quick, self.sample)
+        if not self.learner.block_names:
+            self.learner.seeds = Seeds(quick, self.sample)
+            self._first_texts(pool, some)
+        learnt = list(store.texts(ids[np.sort(order[:LEARNT])]))
+        self.step = "reading all texts by their words"
+        reader = quick if len(learnt) == len(some) else lsa_reader(learnt)
+        return [self._read(reader, pool)], Seeds(reader, learnt)
+
+    def _first_texts(self, pool: Pool, some: np.ndarray[Any, Any]) -> None:
         """Offer varied texts of the sample, until all texts are read."""
         from rehead.label.choosing import varied
 
         assert self.sample_vectors is not None  # noqa: S101 (it was read just now)
         found = varied(self.sample_vectors, np.zeros(0, np.int64), 40, self.project.seed)
-        self.learner.first = [int(some[place]) for place in found if self.learner.askable[some[place]]]
+        self.learner.first = [int(some[place]) for place in found if pool.askable[some[place]]]
 
-    def _read(self, reader: FeatureReader) -> Block:
+    def _read(self, reader: FeatureReader, pool: Pool) -> Block:
         """Read all texts, or take what was kept of them."""
-        ids = self.learner.ids
+        ids = pool.ids
         state = hashlib.sha256(reader.view.state() + repr(reader.view.config()).encode())
         if reader.view.of_base and reader.tokenizer is not None:
             state.update(str(self._digest).encode())

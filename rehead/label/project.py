@@ -1,7 +1,7 @@
 """The directory of a project, and all that is done to it.
 
 OUT/
-  project.json      what it was begun with; written when all texts are copied
+  project.json      what it was begun with
   texts.jsonl       the texts
   journal.jsonl     everything that people decided
   features/         vectors of the texts, which are made again if they are missing
@@ -14,31 +14,24 @@ One process has it at a time (`rehead.locks`). Every change is in the journal, o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rehead.disk import atomic_file, fsync, read_json, write_json
-from rehead.errors import DamagedError, UserError, short_repr
+from rehead.errors import UserError, short_repr
 from rehead.label.journal import Event, Journal
 from rehead.label.labels import MAX_CLASS, Labels
 from rehead.label.leases import Leases
-from rehead.label.options import LabelOptions
-from rehead.label.texts import TextStore, copy_texts, describe_copied
-from rehead.locks import locked
-from rehead.options import read_options
-from rehead.progress import progress
-from rehead.text.documents import LabelledData, ReadOptions
-from rehead.text.labelled import read_examples
+from rehead.label.texts import TextStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROJECT, TEXTS, JOURNAL = "project.json", "texts.jsonl", "journal.jsonl"
-FORMAT = 1
+    from rehead.label.opening import Reading
+
+TEXTS = "texts.jsonl"
 MAX_NOTE = 2_000  # characters
 MAX_CLASSES = 2_000
 
@@ -51,16 +44,42 @@ class Project:
     """A project that is open."""
 
     def __init__(self, path: Path, described: dict[str, Any], store: TextStore, journal: Journal) -> None:
-        self.path, self.store, self.journal = path, store, journal
+        self.path, self.journal = path, journal
         self.multilabel: bool = described["multilabel"]
         self.seed: int = described["seed"]
+        self.first: int = described.get("first_texts", 0)
+        "Texts that labelling could begin with while the others were read."
         self.suggested_by: str | None = described.get("suggested")
         self.lock = threading.RLock()
-        self.working: NDArray[np.int64] = store.working(self.seed)
         self.labels = Labels(journal.events, store.given)
+        self.reading: Reading | None = None
+        "What reads the rest of the texts, if it was not there when the project was opened."
+        self.use(store)
         self.leases = Leases()
         self.listeners: list[Callable[[], None]] = []
         "Called after every change."
+
+    def use(self, store: TextStore) -> None:
+        """Have these texts from now on. All that have a label, or may get one, are worked with."""
+        with self.lock:
+            self.store = store
+            self.asked: NDArray[np.int64] = store.asked(self.seed)
+            "Texts that can be asked; ascending."
+            known = {*self.labels.texts, *range(self.first)}
+            more = np.array([text for text in known if 0 <= text < len(store)], np.int64)
+            self.working: NDArray[np.int64] = np.union1d(self.asked, more)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all texts are there."""
+        return self.reading is None or self.reading.whole
+
+    @property
+    def count(self) -> int:
+        """Texts to be labelled, as far as they are read."""
+        if self.reading is not None and not self.reading.ended.is_set():
+            return self.reading.found.texts
+        return len(self.store) - len(self.store.extra)
 
     def record(self, event: Event) -> Event:
         """Put an event on disk, then take it into account."""
@@ -158,10 +177,10 @@ class Project:
             self.record({"kind": "rename", "class": number, "name": name, "by": by})
 
     def set_seeds(self, words: dict[int, list[str]], by: str) -> None:
-        """Say which words stand for which class."""
+        """Say which words stand for these classes; those of others stay."""
         with self.lock:
             self._classes(words)
-            kept = {str(number): some for number, some in words.items() if some}
+            kept = {str(number): some for number, some in {**self.labels.seeds, **words}.items() if some}
             self.record({"kind": "seeds", "words": kept, "by": by})
 
     def check_text(self, text: int) -> None:
@@ -199,114 +218,3 @@ class Project:
             return None
         numbers = [self.labels.classes.index(name) for name in found.suggested if name in self.labels.classes]
         return (numbers, found.confidence) if numbers else None
-
-
-@contextmanager
-def open_project(options: LabelOptions, say: Callable[[str], None]) -> Iterator[Project]:
-    """Open a project, or begin it; nobody else has it meanwhile."""
-    with locked(options.out):
-        store = _begun(options, say) if (options.out / PROJECT).exists() else _begin(options, say)
-        described = _described(options.out)
-        try:
-            journal = Journal.open(options.out / JOURNAL)
-        except OSError as error:
-            store.close()
-            raise UserError(f"{options.out} cannot be written: {error.strerror or error}.") from error
-        try:
-            project = Project(options.out, described, store, journal)
-            _add_classes(project, options)
-            yield project
-        finally:
-            journal.close()
-            store.close()
-
-
-def _begin(options: LabelOptions, say: Callable[[str], None]) -> TextStore:
-    """Copy the texts, then say in project.json that there is a project."""
-    out = options.out
-    there = sorted(each.name for each in out.iterdir()) if out.is_dir() else []
-    if any(name not in (TEXTS, f".{TEXTS}.partial") for name in there):
-        raise UserError(f"{out} exists already and is not a labelling project. Choose another --out.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        reading = read_options(options, ReadOptions)
-        labelled = _read_labelled(options, reading)
-        multilabel = options.multilabel or (labelled is not None and labelled.multilabel)
-        with progress("reading", unit="texts", quiet=options.quiet) as bar:
-            found = copy_texts(
-                options.texts,
-                reading,
-                out / TEXTS,
-                labelled=labelled,
-                suggested=options.suggested,
-                confidence=options.confidence,
-                advance=bar.advance,
-            )
-        say(describe_copied(found))
-        store = TextStore(out / TEXTS)
-        described = {
-            "format": FORMAT,
-            "texts": store.fingerprint(),
-            "sources": [str(each) for each in options.texts],
-            "multilabel": multilabel,
-            "suggested": options.suggested,
-            "seed": options.seed,
-        }
-        with atomic_file(out / PROJECT) as partial:
-            write_json(partial, described)
-        fsync(out)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror or error}.") from error
-    return store
-
-
-def _read_labelled(options: LabelOptions, reading: ReadOptions) -> LabelledData | None:
-    if options.labelled is None:
-        return None
-    data = read_examples(options.labelled, reading, check=False)
-    if data.multilabel and not options.multilabel:
-        raise UserError(
-            f"{options.labelled[0]}: texts with several labels. Give --multilabel, or --single-label if | is part of a "
-            "name."
-        )
-    return data
-
-
-def _begun(options: LabelOptions, say: Callable[[str], None]) -> TextStore:
-    """Open the texts of a project that exists; what was given then must be given now."""
-    described = _described(options.out)
-    for name, given in (("multilabel", options.multilabel), ("suggested", options.suggested), ("seed", options.seed)):
-        if given != described[name]:
-            raise UserError(
-                f"{options.out} was begun with --{name} {described[name]}, not {given}. Give the same, or choose "
-                "another --out."
-            )
-    if [str(each) for each in options.texts] != described["sources"]:
-        raise UserError(
-            f"{options.out} was begun with {', '.join(described['sources'])}. Give the same texts, or another --out."
-        )
-    store = TextStore(options.out / TEXTS)
-    if store.fingerprint() != described["texts"]:
-        raise DamagedError(f"{options.out / TEXTS}: not the texts of this project. Restore the file from a copy.")
-    say(f"{options.out} goes on: {len(store) - len(store.extra):,} texts")
-    return store
-
-
-def _described(out: Path) -> dict[str, Any]:
-    found = read_json(out / PROJECT)
-    wanted = {"format": int, "texts": str, "sources": list, "multilabel": bool, "seed": int}
-    if not isinstance(found, dict) or any(not isinstance(found.get(name), kind) for name, kind in wanted.items()):
-        raise DamagedError(f"{out / PROJECT}: not the description of a labelling project. Restore it from a copy.")
-    if found["format"] != FORMAT:
-        raise UserError(f"{out / PROJECT}: format {found['format']} is of a newer version. Upgrade rehead.")
-    found.setdefault("suggested", None)
-    return found
-
-
-def _add_classes(project: Project, options: LabelOptions) -> None:
-    """Add the classes that are named on the command line, of labelled texts, and of suggestions."""
-    names = [*(options.labels or ()), *sorted(project.store.suggested)]
-    renamed = {event["name"] for event in project.journal.events if event["kind"] == "class"}
-    for name in names:
-        if name not in project.labels.classes and name not in renamed:
-            project.add_class(name, "")

@@ -31,7 +31,7 @@ def report_page(project: Project, estimate: dict[str, Any]) -> str:
         for number, name in enumerate(labels.classes)
     ]
     facts = [
-        ("texts", f"{len(project.store) - len(project.store.extra):,}"),
+        ("texts", f"{project.count:,}"),
         ("labels", f"{len(given):,}"),
         ("left out by people", f"{skipped:,}"),
         ("people disagree", f"{len(conflicts):,}"),

@@ -62,10 +62,14 @@ class Review:
                 needle = query.casefold()
                 kept = [each for each in kept if needle in self.project.store[each[0]].text.casefold()]
             kept.sort(key=lambda each: (not each[1].conflict, -doubt.get(each[0], 0.0), -_newest(each[1])))
-            rows = [self._row(text, doubt.get(text, 0.0)) for text, _ in kept[offset : offset + PAGE]]
+            instead = {} if snapshot is None else snapshot.instead
+            rows = [
+                {**self._row(text), "doubt": round(doubt.get(text, 0.0), 3), "instead": instead.get(text)}
+                for text, _ in kept[offset : offset + PAGE]
+            ]
         return {"rows": rows, "total": len(kept), "offset": offset}
 
-    def _row(self, text: int, doubt: float) -> dict[str, Any]:
+    def _row(self, text: int) -> dict[str, Any]:
         found, state = self.project.store[text], self.project.labels.texts[text]
         given = state.label
         return {
@@ -81,7 +85,6 @@ class Review:
             "conflict": state.conflict,
             "skipped": state.skipped,
             "note": state.note,
-            "doubt": round(doubt, 3),
         }
 
     def offer(self, label: int, wanted: int) -> dict[str, Any]:
@@ -90,12 +93,11 @@ class Review:
         if snapshot is None or label >= snapshot.probabilities.shape[1]:
             raise RequestError("there is no classifier yet. Label some texts of two classes first.")
         shares: NDArray[Any] = snapshot.probabilities
-        with self.project.lock:
-            free = learner.labelled().free
+        free = learner.free(snapshot.pool)
         predicted = snapshot.head.decide(shares)[:, label] > 0
         places = np.flatnonzero(free & predicted)
         places = places[np.argsort(-shares[places, label], kind="stable")][: min(wanted, BULK)]
-        texts = [int(learner.ids[place]) for place in places]
+        texts = [int(snapshot.pool.ids[place]) for place in places]
         if not texts:
             raise RequestError("the classifier gives this label to no further text.")
         shown = np.random.default_rng().permutation(len(texts))[:LOOKED_AT].tolist()

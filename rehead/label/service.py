@@ -50,7 +50,8 @@ class LabelService:
         self.asking = Asking(project, self.learner)
         self.review = Review(project, self.learner)
         self._working = 0
-        self._clusters: list[dict[str, object]] | None = None
+        self._clusters: tuple[list[str], list[dict[str, object]]] = ([], [])
+        "Of which texts, and the groups."
         self._words: OrderedDict[tuple[int, int, int], list[tuple[int, int, float]]] = OrderedDict()
         project.listeners.append(self.learner.wake)
 
@@ -128,8 +129,9 @@ class LabelService:
                 "mine": sum(request.by in state.given for state in labels.texts.values()),
                 "skipped": sum(state.skipped for state in labels.texts.values()),
                 "conflicts": len(labels.conflicts()),
-                "texts": len(project.store) - len(project.store.extra),
-                "working": int(learner.askable.sum()),
+                "texts": project.count,
+                "whole": project.whole,
+                "working": int(learner.pool.askable.sum()),
                 "people": len({by for state in labels.texts.values() for by in state.given if by}),
                 "agreement": labels.agreement(),
                 "undo": None if last is None else last["kind"],
@@ -210,9 +212,9 @@ class LabelService:
     def words(self, request: asked.Explained) -> dict[str, Any]:
         """Give the words that carried a guess, or that speak for a class."""
         snapshot = self.learner.snapshot
-        if self.blind or snapshot is None or request.text not in self.learner.place:
+        if self.blind or snapshot is None or request.text not in snapshot.pool.place:
             return {"label": None, "words": []}
-        shares = snapshot.probabilities[self.learner.place[request.text]]
+        shares = snapshot.probabilities[snapshot.pool.place[request.text]]
         if not len(shares):
             return {"label": None, "words": []}
         label = int(shares.argmax()) if request.label is None else request.label
@@ -244,20 +246,23 @@ class LabelService:
             words = {int(number): [each for each in some if each.strip()] for number, some in request.words.items()}
         except ValueError:
             raise UserError("words are given by the numbers of classes.") from None
-        self.project.set_seeds(words, request.by)
+        with self.project.lock:
+            self.project.set_seeds(words, request.by)
+            given = dict(self.project.labels.seeds)
         seeds = self.learner.seeds
         if seeds is None:
             return {"further": {}, "ready": False}
-        return {"further": {str(each): some for each, some in seeds.further(words).items()}, "ready": True}
+        return {"further": {str(each): some for each, some in seeds.further(given).items()}, "ready": True}
 
     def find_clusters(self, request: asked.FromPage) -> dict[str, Any]:
         """Group a sample of the texts."""
         preparing = self.preparing
         if preparing.sample_vectors is None or not len(preparing.sample):
             return {"clusters": [], "ready": False}
-        if self._clusters is None:
-            self._clusters = clusters(preparing.sample_vectors, preparing.sample, self.project.seed)
-        return {"clusters": self._clusters, "ready": True}
+        sample = preparing.sample
+        if self._clusters[0] is not sample:
+            self._clusters = sample, clusters(preparing.sample_vectors, sample, self.project.seed)
+        return {"clusters": self._clusters[1], "ready": True}
 
     def rows(self, request: asked.Rows) -> dict[str, Any]:
         """Give a page of the table."""
@@ -312,9 +317,9 @@ class LabelService:
     def _guess(self, text: int) -> list[list[float]] | None:
         """Give the most probable classes of a text, each with its probability."""
         snapshot = self.learner.snapshot
-        if self.blind or snapshot is None or not snapshot.texts or text not in self.learner.place:
+        if self.blind or snapshot is None or not snapshot.texts or text not in snapshot.pool.place:
             return None
-        shares = snapshot.probabilities[self.learner.place[text]]
+        shares = snapshot.probabilities[snapshot.pool.place[text]]
         return [[int(each), round(float(shares[each]), 4)] for each in (-shares).argsort()[:TOP]]
 
 

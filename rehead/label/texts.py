@@ -13,7 +13,7 @@ import hashlib
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MARKS = (b'"given": ', b'"suggested": ')  # in a line that has such a field; inside a text, the quotes are escaped
 BLOCK = 1 << 24  # bytes read at once
+STEP, STEP_BYTES = 1_000, 1 << 22  # copied between two words about it
 WORKING = 50_000  # texts that are read, scored and asked from; of more, a random sample
 
 
@@ -50,7 +51,7 @@ class Text:
 
 @dataclass
 class Copied:
-    """What copying found."""
+    """What copying has found so far."""
 
     texts: int = 0
     "Distinct texts to be labelled."
@@ -58,6 +59,10 @@ class Copied:
     "Labelled texts that are not among them."
     repeated: int = 0
     empty: int = 0
+    file: Path = Path()
+    "Where the copy can be read."
+    size: int = 0
+    "Bytes of it that are there."
 
 
 def key_of(text: str) -> int:
@@ -75,20 +80,23 @@ def copy_texts(
     labelled: LabelledData | None = None,
     suggested: str | None = None,
     confidence: str | None = None,
-    advance: Callable[[int], None] = lambda count: None,
-) -> Copied:
-    """Copy all texts into one file, which appears whole or not at all."""
-    found = Copied()
+) -> Generator[Copied, None, None]:
+    """Copy all texts into one file, which appears whole or not at all; say now and then how far it is."""
+    found, said = Copied(), 0
     seen: set[int] = set()
     known = {} if labelled is None else {key_of(example.text): example for example in labelled}
-    with atomic_file(path) as partial, partial.open("wb") as file:
+    with atomic_file(path) as found.file, found.file.open("wb") as file:
         for source in sources:
             records = Records(source, options)
             for name in (suggested, confidence):
                 if name is not None and name not in (columns := records.columns()):
                     raise UserError(f"{source}: no column {name!r}. There are: {', '.join(map(str, columns))}.")
             for record in records:
-                advance(1)
+                said += 1
+                if said % STEP == 0 or file.tell() - found.size >= STEP_BYTES:
+                    file.flush()
+                    found.size = file.tell()
+                    yield found
                 if not record.text:
                     found.empty += 1
                     continue
@@ -113,7 +121,9 @@ def copy_texts(
             found.extra += 1
         if not found.texts:
             raise UserError(f"{', '.join(sources)}: all texts are empty.")
-    return found
+        found.size = file.tell()
+    found.file = path
+    yield found
 
 
 def _line(row: dict[str, Any]) -> bytes:
@@ -142,8 +152,9 @@ def _number(value: object, at: str) -> float | None:
 class TextStore:
     """The texts of a project, each read when it is needed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """`size`: bytes that count, of a copy that is not whole yet."""
+        self.path, self.size = path, size
         self._file, self._lock = path.open("rb"), threading.Lock()
         begins, marked, tail = [np.zeros(1, np.int64)], False, b""
         for offset, block in self._blocks():
@@ -161,7 +172,7 @@ class TextStore:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         """Read the file from its beginning. It is not mapped: pages of it would count as memory of this process."""
         offset = 0
-        while block := self._read(offset, BLOCK):
+        while block := self._read(offset, BLOCK if self.size is None else min(BLOCK, self.size - offset)):
             yield offset, block
             offset += len(block)
 
@@ -209,13 +220,10 @@ class TextStore:
         for number in numbers:
             yield self._row(int(number))["text"]
 
-    def working(self, seed: int, most: int = WORKING) -> NDArray[np.int64]:
-        """Choose the texts to work with: all, or a random sample; ascending. All that have a label are among them."""
-        asked = np.array([each for each in range(len(self)) if each not in self.extra], np.int64)
-        if len(asked) > most:
-            asked = np.sort(np.random.default_rng(seed).permutation(asked)[:most])
-        more = [each for each in self.given if each in self.extra]
-        return np.union1d(asked, np.array(more, np.int64)).astype(np.int64)
+    def asked(self, seed: int, most: int = WORKING) -> NDArray[np.int64]:
+        """Choose the texts that can be asked: all, or a random sample; ascending."""
+        found = np.array([each for each in range(len(self)) if each not in self.extra], np.int64)
+        return np.sort(np.random.default_rng(seed).permutation(found)[:most]) if len(found) > most else found
 
     def fingerprint(self) -> str:
         """SHA-256 of all of it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from typing import Any
 
 from tests.browser import Browser
 from tests.use.serve.running import wait_until
 
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Backspace": 8, "ArrowDown": 40, "ArrowRight": 39}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Backspace": 8, "ArrowDown": 40, "ArrowRight": 39, " ": 32}
 
 
 class LabelPage:
@@ -77,6 +78,14 @@ class LabelPage:
         """Wait until all is saved."""
         self.wait("!document.getElementById('saved').textContent.startsWith('saving')")
         time.sleep(0.05)
+
+    def heard(self) -> dict[str, list[str]]:
+        """The names in the accessibility tree, by role."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for node in self.window.tell("Accessibility.getFullAXTree", {})["nodes"]:
+            if not node.get("ignored"):
+                found[node.get("role", {}).get("value", "")].append(node.get("name", {}).get("value", "").strip())
+        return found
 
     def overflow(self) -> int:
         """How much wider the page is than the screen."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rehead.label.app import build
+from rehead.label.opening import open_project
 from rehead.label.options import LabelOptions, check_label
-from rehead.label.project import Project, open_project
+from rehead.label.project import Project
 from rehead.label.service import LabelService
 from rehead.runs.run import Run, save
 from rehead.use.serve.server import Server, bind

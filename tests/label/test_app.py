@@ -117,10 +117,18 @@ def test_the_user_chooses_what_comes_next(server: Labelling) -> None:
     learnt(server)
     likely = server.next("page-2", want="class", number=1)
     assert likely["guess"][0][0] == 1
-    order = server.labels.learner.permutation
+    order = server.labels.learner.pool.permutation
     dealt = {text for text, state in server.project.labels.texts.items() if state.looked_at}
     undealt = [int(place) for place in order if int(place) not in dealt]
     assert server.next("page-3", want="random")["text"] in undealt[:4], "the next of the permutation"
+
+
+def test_words_of_one_class_leave_those_of_others(server: Labelling) -> None:
+    server.call("/seeds", words={"0": ["fine"]})
+    server.call("/seeds", "page-2", "ben", words={"1": ["awful"]})  # who has not heard of the words above
+    assert server.project.labels.seeds == {0: ["fine"], 1: ["awful"]}
+    server.call("/seeds", words={"0": []})
+    assert server.project.labels.seeds == {1: ["awful"]}
 
 
 def test_words_for_classes_come_first_and_suggest_others(server: Labelling) -> None:

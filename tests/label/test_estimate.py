@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rehead.label.estimate import expected_shares, gain, macro_f1, points, wilson
+from rehead.label.estimate import design_effect, expected_shares, gain, macro_f1, points, wilson
+from rehead.label.head import fit_head
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
@@ -20,6 +21,36 @@ def test_wilson_is_what_the_formula_says() -> None:
     found = wilson(8, 10)
     assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
     assert (wilson(0, 0).low, wilson(0, 0).high) == (0, 1)
+
+
+def test_the_interval_covers_the_accuracy_of_a_head_with_few_labels_of_many_classes() -> None:
+    """Two texts of a class are both right, because each has the other: Wilson's interval alone is too narrow."""
+    random = np.random.default_rng(0)
+    truth = random.integers(0, 30, 3_000)
+    features = random.standard_normal((30, 60))[truth] + 0.9 * random.standard_normal((3_000, 60))
+    features = (features / np.linalg.norm(features, axis=1, keepdims=True)).astype(np.float32)
+    labels = np.eye(30, dtype=np.float32)[truth]
+    plain, wider = [], []
+    for seed in range(150):
+        order = np.random.default_rng(seed).permutation(3_000)
+        rows, rest = order[:50], order[50:]
+        head = fit_head(features[rows], labels[rows], multilabel=False)
+        right = (head.decide(head.out_of_fold) == labels[rows]).all(1).sum()
+        real = (head.decide(head.probabilities(features[rest])) == labels[rest]).all(1).mean()
+        design = design_effect(head, labels[rows], np.arange(50))
+        for found, each in ((plain, wilson(right, 50)), (wider, wilson(right, 50, design))):
+            found.append(each.low <= real <= each.high)
+    assert np.mean(plain) < 0.9
+    assert 0.9 <= np.mean(wider) <= 0.985
+
+
+def test_independent_texts_have_no_design_effect() -> None:
+    random = np.random.default_rng(0)
+    truth = np.eye(2, dtype=np.float32)[random.integers(0, 2, 400)]
+    features = (truth @ np.array([[1, 0, 0], [0, 1, 0]]) + random.normal(0, 0.6, (400, 3))).astype(np.float32)
+    head = fit_head(features, truth, multilabel=False)
+    assert 1 <= design_effect(head, truth, np.arange(400)) < 1.1
+    assert design_effect(head, truth, np.arange(1)) == 1
 
 
 def confused(count: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,13 +90,17 @@ def test_the_curve_ends_now_and_has_the_last_fifty() -> None:
     assert all(each >= 10 for each in points(90))
 
 
-def test_the_gain_is_that_of_the_curve() -> None:
-    sizes = np.array([20, 40, 80, 160, 320])
-    error = 0.1 + 1.2 / np.sqrt(sizes)
-    ranks = np.random.default_rng(0).permutation(4000) / 4000
-    right = ranks[None, :] >= error[:, None]
-    found = gain(right, sizes)
+def test_the_gain_is_what_the_last_labels_brought_and_falls_like_the_root() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.3, 0.7], [0.6, 0.4], [0.2, 0.8]])
+    now = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
+    before = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32)
+    found = gain(probabilities, now, before, 200)
     assert found is not None
-    assert found.expected == pytest.approx(1.2 / np.sqrt(320) - 1.2 / np.sqrt(370), abs=0.001)
-    assert 0 < found.half < 0.01
-    assert gain(right[:, :5], sizes) is None, "too few random texts say nothing"
+    brought = (0.7 - 0.3 + 0.6 - 0.4) / 4
+    ahead = (200**-0.5 - 250**-0.5) / (150**-0.5 - 200**-0.5)
+    assert found.expected == pytest.approx(0.8 * brought * ahead)
+    assert found.half == pytest.approx(0.06 * 0.5**0.5)
+    same = gain(probabilities, now, now, 200)
+    assert same is not None
+    assert (same.expected, same.half) == (0, 0.001), "never quite sure"
+    assert gain(probabilities, now, before, 149) is None, "of so few labels it says nothing"

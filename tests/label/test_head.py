@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rehead.label import head as module
-from rehead.label.head import fit_head
+from rehead.label.head import fit_head, without_two
 
 
 def problem(count: int, width: int, classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -31,6 +31,23 @@ def test_out_of_fold_is_a_fit_without_the_text(
         rest = np.arange(count) != row
         other = fit_head(features[rest], truth[rest], multilabel=False)
         np.testing.assert_allclose(whole.out_of_fold[row], other.probabilities(features[row : row + 1])[0], atol=2e-4)
+
+
+@pytest.mark.parametrize(("count", "width"), [(30, 50), (60, 12)], ids=["fewer texts", "fewer features"])
+def test_leaving_two_out_is_a_fit_without_them(count: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ALPHAS", (0.3,))
+    monkeypatch.setattr(module, "TEMPERATURES", (2.0,))
+    features, truth = problem(count, width, 4)
+    whole = fit_head(features, truth, multilabel=False)
+    rows = np.arange(1, count, 5)
+    found = list(without_two(whole, rows))
+    for place, row in enumerate(rows[:3].tolist()):
+        np.testing.assert_allclose(found[place][place], whole.out_of_fold[row], atol=1e-5)
+        for line, other in enumerate(rows.tolist()):
+            rest = ~np.isin(np.arange(count), [row, other])
+            without = fit_head(features[rest], truth[rest], multilabel=False)
+            expected = without.probabilities(features[row : row + 1])[0]
+            np.testing.assert_allclose(found[place][line], expected, atol=2e-4)
 
 
 def test_both_solvers_agree(monkeypatch: pytest.MonkeyPatch) -> None:

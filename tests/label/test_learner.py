@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rehead.label import learner as module
+from rehead.label.choosing import varied
 from rehead.label.learner import Learner
 from tests.label.running import Labelling, labelling, made_up, meant_well
 from tests.use.serve.running import wait_until
@@ -63,7 +65,7 @@ def test_a_failure_is_said_and_labelling_goes_on(
 def test_random_texts_are_a_prefix_of_one_order_however_they_were_labelled(tmp_path: Path, tiny_base: str) -> None:
     with labelling(tmp_path, TEXTS, base=[tiny_base]) as server:
         learner = server.labels.learner
-        order = [int(learner.ids[place]) for place in learner.permutation]
+        order = [int(learner.pool.ids[place]) for place in learner.pool.permutation]
         for text in (order[1], order[4]):
             server.call("/label", text=text, labels=[0], how="search")
         assert learner.random_texts() == []
@@ -106,3 +108,37 @@ def test_labels_outside_the_texts_teach_and_are_never_asked(tmp_path: Path, tiny
         assert right.mean() > 0.75
         asked = [server.next(f"page-{number}")["text"] for number in range(30)]
         assert all(text not in server.project.store.extra for text in asked)
+
+
+def test_without_classes_there_is_nothing_to_learn_and_no_failure(tmp_path: Path, tiny_base: str) -> None:
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=None) as server:
+        learnt(server)
+        state = server.call("/state")
+        assert (state["failure"], state["classes"]) == ("", [])
+        number = server.call("/class", name="good")["number"]
+        server.call("/label", text=0, labels=[number], how="varied")
+        learnt(server)
+        assert server.call("/state")["failure"] == ""
+
+
+def test_the_first_texts_are_chosen_from_some_of_many(
+    tmp_path: Path, tiny_base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def counted(vectors: np.ndarray, asked: np.ndarray, wanted: int, seed: int = 0) -> np.ndarray:
+        seen.append((len(vectors), asked.tolist()))
+        return varied(vectors, asked, wanted, seed)
+
+    monkeypatch.setattr(module, "VARIED_OF", 60)
+    monkeypatch.setattr(module, "varied", counted)
+    with labelling(tmp_path, TEXTS, base=[tiny_base]) as server:
+        learnt(server)
+        label(server, 6)
+        learnt(server)
+        snapshot = server.labels.learner.snapshot
+        assert snapshot is not None
+        assert seen[-1] == (66, [0, 1, 2, 3, 4, 5]), "far from what is labelled, among sixty"
+        free = server.labels.learner.labelled().free
+        assert all(free[place] for place in snapshot.lists["varied"])
+        assert len(snapshot.lists["varied"]) > 20

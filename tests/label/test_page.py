@@ -264,7 +264,8 @@ def test_review_and_bulk(window: Browser, server: Labelling) -> None:
     page.click("tab-review")
     page.wait("document.querySelectorAll('#rows li').length")
     row = f"[...document.querySelectorAll('#rows li')].find((e) => e.textContent.includes({snippet!r}))"
-    assert page.run(f"return {row}.querySelector('.doubt').textContent").startswith("contradicted")
+    said = page.run(f"return {row}.querySelector('.doubt').textContent")
+    assert said.startswith("the classifier says good ("), "not only that it contradicts"
     doubts = page.run(
         "return [...document.querySelectorAll('#rows li')].map((e) => Boolean(e.querySelector('.doubt')))"
     )
@@ -302,3 +303,89 @@ def test_finish_and_predict(window: Browser, tmp_path: Path, tiny_base: str) -> 
     out = tmp_path / "labelled.jsonl"
     assert main(["predict", str(project / "classifier"), str(tmp_path / "rest.txt"), "--out", str(out), "--quiet"]) == 0
     assert len(out.read_text(encoding="utf-8").splitlines()) == 20
+
+
+def test_whoever_has_named_no_class_is_shown_groups_of_texts(window: Browser, tmp_path: Path, tiny_base: str) -> None:
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=None) as server:
+        page = LabelPage(window, server.port, ready=False)
+        page.wait("document.querySelectorAll('#clusters .group').length", 60)
+        wait_until(lambda: server.labels.preparing.finished)
+        page.wait("!document.getElementById('preparing-bar').checkVisibility()")
+        assert page.text("preparing-said") == "", "that there is nothing to learn yet is no failure"
+        page.run("window.prompt = () => 'film'; document.querySelector('#clusters .group button').click()")
+        page.wait("document.querySelectorAll('#class-list li').length === 1")
+        assert server.project.labels.classes == ["film"]
+        assert server.project.labels.seeds[0], "with the words of the group"
+
+
+@pytest.mark.parametrize("height", [720, 800, 1080])
+def test_many_classes_never_cover_the_text(window: Browser, tmp_path: Path, tiny_base: str, height: int) -> None:
+    names = tuple(f"a class of the number {number}" for number in range(77))
+    long = [f"{text} " * 40 for text in TEXTS[:60]]
+    with labelling(tmp_path, long, base=[tiny_base], labels=names, multilabel=True) as server:
+        for number in range(12):
+            server.call("/label", text=number, labels=[number % 3], how="review")
+        wait_until(lambda: server.labels.learner.settled and server.labels.preparing.finished)
+        page = LabelPage(window, server.port)
+        window.resize(1280, height)
+        page.wait("document.getElementById('guess-line').checkVisibility()")
+        place = page.run(
+            "const box = (id) => document.getElementById(id).getBoundingClientRect();"
+            "return [box('text').height, box('text').bottom, box('guess-line').bottom, box('choices').top,"
+            " document.querySelector('.choices-card').getBoundingClientRect().top, box('choices').height]"
+        )
+        text, end, guess, choices, card, listed = place
+        assert text > 50, "two lines, in a window as low as this"
+        assert listed > 100
+        assert end <= guess <= card <= choices
+
+
+def test_a_screen_reader_hears_text_guess_and_classes(window: Browser, tmp_path: Path, tiny_base: str) -> None:
+    names = tuple(f"class {number}" for number in range(12))
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=names) as server:
+        for number in range(12):
+            server.call("/label", text=number, labels=[number % 2], how="review")
+        wait_until(lambda: server.labels.learner.settled)
+        page = LabelPage(window, server.port)
+        page.wait("document.getElementById('guess-line').checkVisibility()")
+        heard = page.heard()
+        assert heard["article"] == [page.text("text")], "what gets the focus is named by the text itself"
+        assert page.run("return document.getElementById('text').getAttribute('aria-description')").startswith("Guess: ")
+        assert set(names) <= set(heard["button"]), "without the key, which is said as a shortcut"
+        assert "" not in heard["button"] + heard["combobox"] + heard["textbox"] + heard["checkbox"] + heard["tab"]
+        page.key("/")
+        page.keys("class 1")
+        page.wait("document.getElementById('said').textContent === 'class 1, 1 of 3'")
+        page.key("ArrowDown")
+        page.wait("document.getElementById('said').textContent === 'class 10, 2 of 3'")
+
+
+def test_the_guess_of_several_labels_is_where_one_begins(window: Browser, tmp_path: Path, tiny_base: str) -> None:
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=("good", "bad"), multilabel=True) as server:
+        for number in range(30):
+            server.call("/label", text=number, labels=[int(not meant_well(TEXTS[number]))], how="review")
+        wait_until(lambda: server.labels.learner.settled)
+        page = LabelPage(window, server.port)
+        page.wait("document.getElementById('guess-line').checkVisibility()")
+        guess = page.text("guess")
+        before = labelled(server)
+        page.key("y")
+        chosen = (
+            "[...document.querySelectorAll('.choice[aria-pressed=true] .name')].map((e) => e.textContent).join(', ')"
+        )
+        assert page.run(f"return {chosen} || 'none of them'") == guess
+        assert labelled(server) == before, "nothing is saved before Enter"
+        page.key("Enter")
+        page.saved()
+        assert server.project.labels.names(server.project.journal.events[-1]["labels"]) == [
+            each for each in guess.split(", ") if each != "none of them"
+        ]
+
+
+def test_keys_of_buttons_keep_the_focus(window: Browser, tmp_path: Path, tiny_base: str) -> None:
+    with labelling(tmp_path, TEXTS, base=[tiny_base], labels=("good", "bad"), multilabel=True) as server:
+        page = LabelPage(window, server.port)
+        page.run("document.getElementById('choice-1').focus()")
+        page.key(" ")
+        page.wait("document.querySelector('#choice-1[aria-pressed=true]')")
+        assert page.run("return document.activeElement.id") == "choice-1"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rehead.errors import DamagedError, UserError
+from rehead.label.opening import open_project
 from rehead.label.options import LabelOptions, check_label
-from rehead.label.project import open_project
 from tests.faults import faulty_disk
 from tests.label.running import made_up, write_texts
 

@@ -15,7 +15,8 @@ from rehead.text.labelled import read_examples
 
 def stored(folder: Path, content: str, name: str = "a.csv", **options: str) -> TextStore:
     (folder / name).write_text(content, encoding="utf-8")
-    copy_texts([str(folder / name)], ReadOptions(), folder / "texts.jsonl", **options)  # type: ignore[arg-type]
+    for _ in copy_texts([str(folder / name)], ReadOptions(), folder / "texts.jsonl", **options):  # type: ignore[arg-type]
+        pass
     return TextStore(folder / "texts.jsonl")
 
 
@@ -36,7 +37,7 @@ def test_suggestions_and_labels_come_along(tmp_path: Path) -> None:
     (tmp_path / "known.csv").write_text("text,label\ntwo,good\nelsewhere,bad\n", encoding="utf-8")
     known = read_examples(str(tmp_path / "known.csv"), check=False)
     (tmp_path / "a.csv").write_text("text,rule,sure\none,good,0.8\ntwo,,\n", encoding="utf-8")
-    found = copy_texts(
+    *_, found = copy_texts(
         [str(tmp_path / "a.csv")],
         ReadOptions(),
         tmp_path / "t",
@@ -51,15 +52,15 @@ def test_suggestions_and_labels_come_along(tmp_path: Path) -> None:
     assert store.given == {1: ("good",), 2: ("bad",)}
     assert store.extra == {2}
     assert store.suggested == {"good"}
-    assert store.working(0).tolist() == [0, 1, 2]
+    assert store.asked(0).tolist() == [0, 1]
 
 
-def test_a_random_sample_of_many_is_worked_with(tmp_path: Path) -> None:
+def test_a_random_sample_of_many_is_asked(tmp_path: Path) -> None:
     store = stored(tmp_path, "text\n" + "\n".join(f"text {each}" for each in range(200)) + "\n")
-    some = store.working(0, most=50)
+    some = store.asked(0, most=50)
     assert len(set(some.tolist())) == 50
-    assert (store.working(0, most=50) == some).all()
-    assert not (store.working(1, most=50) == some).all()
+    assert (store.asked(0, most=50) == some).all()
+    assert not (store.asked(1, most=50) == some).all()
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
