@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 4.9, 3.5  # inches
+LEGEND_ROW = 0.17  # inches
+LEGEND_LETTERS = 32  # that a label may have beside another
 MARKERS: dict[Kind, str] = {
     "scratch": "s", "pretrained": "o", "frozen": "D", "recipe": "*", "tfidf": "^", "tfidf_chars": "P",
     "nbsvm": "v", "fasttext": "X",
@@ -114,7 +116,8 @@ def band(curve: Curve) -> tuple[list[float], list[float], list[float], list[floa
 
 def draw_label_curve(results: Results) -> Figure:
     """Plot the learning curve: test accuracy by training set size, with the 95 % interval over test documents."""
-    figure, axes = begin_figure(HEIGHT + 0.5)
+    columns = 2 if all(len(method.title) <= LEGEND_LETTERS for method in results.methods) else 1
+    figure, axes = begin_figure(HEIGHT + LEGEND_ROW * -(-len(results.methods) // columns))
     dashes = _dashes(results)
     for method in results.methods:
         scores = [score for labels in results.counts if (score := results.score(method.key, labels))]
@@ -133,7 +136,7 @@ def draw_label_curve(results: Results) -> Figure:
     axes.minorticks_off()
     axes.set_xlabel("training labels")
     axes.set_ylabel("test accuracy, %")
-    figure.legend(frameon=False, fontsize=8.5, loc="outside lower center", ncols=2)
+    figure.legend(frameon=False, fontsize=8.5, loc="outside lower center", ncols=columns)
     return figure
 
 

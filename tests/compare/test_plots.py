@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,17 @@ def test_the_label_curve_shows_every_score() -> None:
     assert lines["NB-SVM"].get_xdata().tolist() == COUNTS
     assert lines["NB-SVM"].get_ydata().tolist() == pytest.approx([100 * value for value in REACHED["nbsvm"]])
     assert lines["from scratch"].get_xdata().tolist() == COUNTS[1:]
+
+
+def test_the_legend_has_room_for_names_of_several_bases() -> None:
+    results = made_results()
+    results.methods = [replace(each, title=f"{each.title} (lab-causal, lab-masked)") for each in results.methods]
+    figure = draw_label_curve(results)
+    figure.draw_without_rendering()
+    legend, whole = figure.legends[0].get_window_extent(), figure.bbox
+    assert legend.x0 >= 0
+    assert legend.x1 <= whole.width
+    assert legend.y1 < figure.axes[0].get_window_extent().y0
 
 
 def test_two_drawings_are_the_same_bytes() -> None:
