@@ -59,7 +59,7 @@ LAYERS, HEAD, ROWS = 3e-4, 1e-3, 0.01
 # Of layers whose outputs are normed and then standardised, which are pretrained ones: a small step of theirs is a large
 # one of what the head reads. At the rate that random layers need, what was pretrained is lost in the first steps.
 # Dropout before a norm moves the mean of what comes out of it, and prediction has none (docs/experiments/lab.md).
-NORMED_LAYERS, NORMED_DROPOUT = 3e-6, 0.0
+NORMED_LAYERS, NORMED_DROPOUT = 1e-5, 0.0
 ENCODER, ENCODER_WIDTH = (
     1e-4,
     384,
