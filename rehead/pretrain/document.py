@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 LOGIT_SCALE = 5.0
 "Norm of a document's vector before it is scored: the inverse temperature of the softmax."
-SHORT_LOGIT_SCALE, SHORT_TEXT = 3.0, 128
+SHORT_LOGIT_SCALE, SHORT_TEXT = 3.0, 80
 """The same for texts with fewer tokens than this on average: less can be known from half of ten words. With and without
 layers, because the stages of a chain share the output table."""
 MIN_NORM = 0.1
