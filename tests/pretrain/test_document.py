@@ -283,7 +283,7 @@ def test_documents_per_step(length: int, batch: int, most: int | None, documents
     texts = cast(Store, Stored([[1] * length] * 5))
     made = Document(Model(config()), texts, texts, time=8, batch=batch, seed=0, max_documents=most)
     assert (made.documents, made.sampled) == (documents, sampled)
-    assert made.logit_scale == (3 if length < 128 else 5)
+    assert made.logit_scale == (3 if length < 80 else 5)
 
 
 def test_candidates_are_the_targets_of_a_group_and_rows_drawn_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
